@@ -1,0 +1,2 @@
+//! Guest only.
+#![no_std]

@@ -1,0 +1,2 @@
+#![no_std]
+//! What cells, firmware and tools say to one another.
