@@ -1,2 +1,38 @@
-//! Not written yet.
-fn main() {}
+//! `cargo xtask TASK`: what the build of Hive needs beyond cargo.
+//!
+//! | task | does |
+//! |---|---|
+//! | `guest [NAME..]` | builds firmware, kernel and user programs into `target/guest/` |
+//! | `toolchain` | unpacks the guest toolchain, if it is missing, and prints where it is |
+//!
+//! Everything fetched from outside lives in the private folder `.hive/` of the main working tree
+//! (so all worktrees of one clone share it); everything built lives in `target/`. Exit code 1 and
+//! one line on stderr when a task fails, 2 when the task's name is wrong.
+
+mod flat;
+mod guest;
+mod paths;
+mod toolchain;
+
+/// One line that says what failed and how to mend it.
+pub type Failure = String;
+
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["guest", names @ ..] => guest::build(names),
+        ["toolchain"] => toolchain::find().map(|found| println!("{found}")),
+        _ => {
+            eprintln!("xtask: usage: cargo xtask guest [NAME..]|toolchain");
+            return 2.into();
+        }
+    };
+    match result {
+        Ok(()) => 0.into(),
+        Err(line) => {
+            eprintln!("xtask: {line}");
+            1.into()
+        }
+    }
+}
