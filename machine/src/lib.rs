@@ -1,1 +1,13 @@
-//! Placeholder head: see the crate description.
+//! The machine: a deterministic RISC-V shared-memory multiprocessor with a fault model.
+//!
+//! Reading order: [`ram`] (page storage and page attributes), [`platform`] (what a hart asks of
+//! everything that is not plain memory), [`hart`] (architectural state, translation, traps),
+//! [`engine`] (what executes instructions).
+//!
+//! The machine does not know Hive: it knows the RISC-V specifications and `hive-platform`.
+//! Nothing here reads host time, uses threads or iterates a randomly seeded map.
+
+pub mod engine;
+pub mod hart;
+pub mod platform;
+pub mod ram;
