@@ -7,16 +7,25 @@ use crate::{Failure, flat, paths, toolchain};
 use std::path::Path;
 use std::process::Command;
 
-/// Package, and name of its images.
-const IMAGES: [(&str, &str); 3] =
-    [("hive-firmware", "firmware"), ("hive-kernel", "kernel"), ("hive-init", "init")];
+/// Package, its binary, and the name of the image made of it.
+const IMAGES: [(&str, &str, &str); 8] = [
+    ("hive-firmware", "hive-firmware", "firmware"),
+    ("hive-kernel", "hive-kernel", "kernel"),
+    ("hive-init", "hive-init", "init"),
+    ("hive-bench-guest", "integer", "bench-integer"),
+    ("hive-bench-guest", "memory", "bench-memory"),
+    ("hive-bench-guest", "float", "bench-float"),
+    ("hive-bench-guest", "paging", "bench-paging"),
+    ("hive-bench-guest", "contention", "bench-contention"),
+];
 
 /// Builds the named images, or all; those already built cost nothing.
 pub fn build(names: &[&str]) -> Result<(), Failure> {
-    if let Some(wrong) = names.iter().find(|n| !IMAGES.iter().any(|(_, image)| image == *n)) {
-        return Err(format!("no guest image {wrong}: there are firmware, kernel and init"));
+    if let Some(wrong) = names.iter().find(|n| !IMAGES.iter().any(|(.., image)| image == *n)) {
+        let known = IMAGES.map(|(.., image)| image).join(", ");
+        return Err(format!("no guest image {wrong}: there are {known}"));
     }
-    let wanted = || IMAGES.iter().filter(|(_, n)| names.is_empty() || names.contains(n));
+    let wanted = || IMAGES.iter().filter(|(.., n)| names.is_empty() || names.contains(n));
     let tools = toolchain::find()?;
     let out = paths::guest();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -24,8 +33,8 @@ pub fn build(names: &[&str]) -> Result<(), Failure> {
         .current_dir(paths::root())
         .args(["build", "--profile", "guest", "--target", toolchain::TARGET, "--target-dir"])
         .arg(&out);
-    for (package, _) in wanted() {
-        cargo.args(["-p", package]);
+    for (package, binary, _) in wanted() {
+        cargo.args(["-p", package, "--bin", binary]);
     }
     // The caller's settings for host builds would leak into the images.
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "RUSTC_WRAPPER"] {
@@ -47,9 +56,9 @@ pub fn build(names: &[&str]) -> Result<(), Failure> {
         return Err("a guest image does not build (see above)".into());
     }
     let built = out.join(toolchain::TARGET).join("guest");
-    for (package, name) in wanted() {
-        let elf = read(&built.join(package))?;
-        let image = flat::flatten(&elf).map_err(|e| format!("{package}: {e}"))?;
+    for (_, binary, name) in wanted() {
+        let elf = read(&built.join(binary))?;
+        let image = flat::flatten(&elf).map_err(|e| format!("{binary}: {e}"))?;
         write_if_changed(&out.join(name).with_extension("elf"), &elf)?;
         write_if_changed(&out.join(name).with_extension("bin"), &image)?;
     }
