@@ -43,7 +43,10 @@ pub enum SendStatus {
     Sent = 0,
     /// The receiver's slots for this sender are all taken.
     Full = 1,
-    /// The receiver failed, is off, or does not exist.
+    /// The receiver failed, is off, or does not exist. A message line (not a mailbox message) is
+    /// also refused by a node that is not [`crate::controller::READY`]: there is no kernel to
+    /// take it. So a node that was reset by vote is seen by all others to be dead until it is
+    /// booted again, which agreement relies on.
     Dead = 2,
 }
 
