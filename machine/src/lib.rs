@@ -7,7 +7,11 @@
 //! The machine does not know Hive: it knows the RISC-V specifications and `hive-platform`.
 //! Nothing here reads host time, uses threads or iterates a randomly seeded map.
 
+pub mod config;
+pub mod dev;
 pub mod engine;
+pub mod error;
 pub mod hart;
 pub mod platform;
 pub mod ram;
+pub mod seed;
