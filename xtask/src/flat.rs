@@ -38,3 +38,30 @@ pub fn flatten(file: &[u8]) -> Result<Vec<u8>, Failure> {
     }
     Ok(image)
 }
+
+/// The same program without what only debuggers read: everything after its last segment goes.
+pub fn strip(file: &[u8]) -> Result<Vec<u8>, Failure> {
+    let bad = |e: object::Error| format!("not a usable ELF file: {e}");
+    let header = FileHeader64::<object::LittleEndian>::parse(file).map_err(bad)?;
+    let endian = header.endian().map_err(bad)?;
+    let table = header.e_phoff(endian) as usize;
+    let entry = usize::from(header.e_phentsize(endian));
+    let mut end = table;
+    let mut dropped = Vec::new();
+    for (i, segment) in header.program_headers(endian, file).map_err(bad)?.iter().enumerate() {
+        end = end.max(table + (i + 1) * entry);
+        if segment.p_type(endian) == PT_LOAD {
+            end = end.max((segment.p_offset(endian) + segment.p_filesz(endian)) as usize);
+        } else if segment.p_type(endian) == object::elf::PT_RISCV_ATTRIBUTES {
+            dropped.push(table + i * entry);
+        }
+    }
+    let mut out = file.get(..end).ok_or("truncated ELF file")?.to_vec();
+    for at in dropped {
+        out[at..at + 4].copy_from_slice(&object::elf::PT_NULL.0.to_le_bytes());
+    }
+    // No section table: e_shoff, then e_shnum and e_shstrndx.
+    out[0x28..0x30].fill(0);
+    out[0x3c..0x40].fill(0);
+    Ok(out)
+}

@@ -3,6 +3,8 @@
 //! | task | does |
 //! |---|---|
 //! | `guest [NAME..]` | builds firmware, kernel and user programs into `target/guest/` |
+//! | `rootfs` | makes the root file system's image, `target/guest/rootfs.ext2` |
+//! | `rootfs --pin` | takes the packages in use as the tested ones (`xtask/rootfs.lock`) |
 //! | `toolchain` | unpacks the guest toolchain, if it is missing, and prints where it is |
 //!
 //! Everything fetched from outside lives in the private folder `.hive/` of the main working tree
@@ -12,6 +14,7 @@
 mod flat;
 mod guest;
 mod paths;
+mod rootfs;
 mod toolchain;
 
 /// One line that says what failed and how to mend it.
@@ -22,9 +25,11 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["guest", names @ ..] => guest::build(names),
+        ["rootfs"] => rootfs::build(),
+        ["rootfs", "--pin"] => rootfs::pin(),
         ["toolchain"] => toolchain::find().map(|found| println!("{found}")),
         _ => {
-            eprintln!("xtask: usage: cargo xtask guest [NAME..]|toolchain");
+            eprintln!("xtask: usage: cargo xtask guest [NAME..]|rootfs [--pin]|toolchain");
             return 2.into();
         }
     };

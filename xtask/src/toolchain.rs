@@ -59,11 +59,7 @@ pub fn find() -> Result<Toolchain, Failure> {
 /// Runs `sh/toolchain.sh`; another process that is at it already is waited for.
 fn unpack(prefix: &Path, packages: &[&str]) -> Result<(), Failure> {
     let script = paths::root().join("xtask/sh/toolchain.sh");
-    let private = paths::private();
-    std::fs::create_dir_all(&private).map_err(|e| format!("{}: {e}", private.display()))?;
-    let lock = std::fs::File::create(private.join("lock"))
-        .and_then(|file| file.lock().map(|()| file))
-        .map_err(|e| format!("{}/lock: {e}", private.display()))?;
+    let _lock = lock()?;
     let mut kept = String::new();
     if let Ok(list) = std::fs::read_to_string(prefix.join("packages")) {
         kept = list;
@@ -76,8 +72,17 @@ fn unpack(prefix: &Path, packages: &[&str]) -> Result<(), Failure> {
         .args(packages)
         .status()
         .map_err(|e| format!("sh: {e}"))?;
-    drop(lock);
     if status.success() { Ok(()) } else { Err("no guest toolchain (see above)".into()) }
+}
+
+/// Holds the private folder against other builds of the same clone until dropped.
+pub fn lock() -> Result<std::fs::File, Failure> {
+    let private = paths::private();
+    let fail = |e: std::io::Error| format!("{}: {e}", private.display());
+    std::fs::create_dir_all(&private).map_err(fail)?;
+    let file = std::fs::File::create(private.join("lock")).map_err(fail)?;
+    file.lock().map_err(fail)?;
+    Ok(file)
 }
 
 fn host_sysroot() -> Option<PathBuf> {
