@@ -29,7 +29,8 @@ pub const RESET_WARM: u64 = 1;
 pub const RESET_VOTED: u64 = 2;
 
 /// Memory cutoff (table 8.1): while non-zero every access to this node's memory from another
-/// node is an access fault. Cleared by node reset.
+/// node is an access fault. It stays on until node reset (writing 0 does nothing): were it to
+/// come and go, two live cells could see different deaths.
 pub const CUTOFF: u64 = 0x040;
 /// Vote word: bit n names node n as failed. When more than half of the *other* nodes that are
 /// live and [`READY`] name a live node, that node is reset at that very store. Cleared by reset.
