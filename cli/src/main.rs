@@ -1,2 +1,30 @@
-//! Not written yet.
-fn main() {}
+//! The `hive` command: arguments and printing, nothing else.
+//!
+//! One file per subcommand, each with an `Args` and a `run`. Exit codes: 0 done, 1 what was asked
+//! for went wrong, 2 the request itself is wrong (one line on stderr says what and how to mend
+//! it); a subcommand that runs a guest's command passes that command's status on.
+
+mod failure;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// An operating system that outlives parts of its machine, and that machine.
+#[derive(Parser)]
+#[command(name = "hive", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::report_usage(&error),
+    };
+    let result: failure::Outcome = match cli.command {};
+    result.unwrap_or_else(|failure| failure.report())
+}
