@@ -24,6 +24,7 @@ pub mod memory;
 pub mod pager;
 pub mod pfdat;
 pub mod phys;
+pub mod table;
 pub mod types;
 
 pub use cache::Cache;
@@ -31,4 +32,5 @@ pub use memory::{Memory, PageRef};
 pub use pager::Pager;
 pub use pfdat::{Request, Use};
 pub use phys::{PhysMem, Sink, Source};
+pub use table::PageTable;
 pub use types::{CellNumber, Error, Frame, Kind, LogicalId, PAGE_SHIFT, PAGE_SIZE, Prot, Tag};
