@@ -21,13 +21,14 @@ if ! known rustc-web; then
   known rustc-web || die "this Debian release has no package rustc-web: install a rustup toolchain with target riscv64gc-unknown-none-elf"
 fi
 installed() { [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]; }
-# The closure over library packages that are not installed here. Alternatives ("|Depends") and
-# virtual packages ("<name>") are left out: they are compilers, which the host has by other means.
+# The closure over library packages that are not installed here; of alternatives, the first. Other
+# packages are left out: they are compilers, which the host has by other means.
 seen=" "
 walk() {
-  case $seen in *" $1 "*) return;; esac
+  case $seen in *" $1 "*) return 0;; esac
   seen="$seen$1 "
-  for dep in $(apt-cache depends "$1" | sed -n 's/^  *Depends: \([a-z0-9][^<> ]*\)$/\1/p'); do
+  for dep in $(apt-cache depends "$1" |
+      awk '/^ *[|]?Depends:/ { if (!more) print $2; more = $1 ~ /^[|]/ }'); do
     dep=${dep%%:*}
     case $dep in
       libstd-rust-web*) walk "$dep";;
