@@ -8,9 +8,12 @@
 //!
 //! [`Engine::run`] executes *exactly* the budget unless something in [`Why`] ends it sooner.
 
+use crate::block::Blocks;
+use crate::decode::Insn;
+use crate::exec::{self, Bus};
 use crate::hart::Hart;
 use crate::platform::Platform;
-use crate::ram::Ram;
+use crate::ram::{PAGE, Ram};
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +41,26 @@ pub struct Outcome {
 }
 
 /// The interpreter over decoded blocks.
-#[derive(Default)]
-pub struct Engine {}
+pub struct Engine {
+    blocks: Blocks,
+    /// [`Ram::epoch`] that the blocks were decoded under.
+    epoch: u64,
+}
+
+impl Default for Engine {
+    fn default() -> Engine {
+        Engine::new()
+    }
+}
 
 impl Engine {
     /// An engine with empty caches.
     pub fn new() -> Engine {
-        Engine::default()
+        Engine { blocks: Blocks::new(), epoch: 0 }
     }
 
-    /// Runs `hart` for at most `budget` instructions.
+    /// Runs `hart` for at most `budget` instructions. Interrupts are taken before the first
+    /// instruction if one is due.
     pub fn run<P: Platform>(
         &mut self,
         hart: &mut Hart,
@@ -55,7 +68,162 @@ impl Engine {
         platform: &mut P,
         budget: u64,
     ) -> Outcome {
-        let _ = (hart, ram, platform);
-        Outcome { executed: budget, why: Why::Budget }
+        let mut bus = Bus { ram, platform, base: 0, index: 0, at: 0, attention: true, end: None };
+        let why = match self.begin(hart, &mut bus) {
+            Some(why) => why,
+            None => self.execute(hart, &mut bus, budget),
+        };
+        bus.ram.reserve(hart.id, hart.reservation);
+        Outcome { executed: bus.base, why }
+    }
+
+    /// Takes over what happened while the hart did not run.
+    fn begin<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>) -> Option<Why> {
+        let epoch = bus.ram.epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.blocks.clear();
+        }
+        if hart.tlb.epoch != epoch {
+            hart.tlb.epoch = epoch;
+            hart.tlb.flush();
+        }
+        if bus.ram.reservation(hart.id) != hart.reservation {
+            hart.reservation = None;
+        }
+        if hart.waiting {
+            let lines = bus.platform.lines(hart.id);
+            let time = bus.platform.time(hart.id, 0);
+            if !hart.wakes(lines, time) {
+                return Some(Why::Wait);
+            }
+            hart.waiting = false;
+        }
+        None
+    }
+
+    fn execute<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>, budget: u64) -> Why {
+        loop {
+            if bus.attention
+                && let Some(why) = self.attend(hart, bus)
+            {
+                return why;
+            }
+            if bus.base >= budget {
+                return Why::Budget;
+            }
+            if hart.injected.is_some() {
+                // An injected exception takes the place of one instruction.
+                if let Some(trap) = hart.injected.take() {
+                    hart.take_exception(trap);
+                }
+                bus.base += 1;
+                bus.attention = true;
+                continue;
+            }
+            let left = usize::try_from(budget - bus.base).unwrap_or(usize::MAX);
+            self.step_block(hart, bus, left);
+        }
+    }
+
+    /// Executes the block at the hart's pc, or at most its first `left` instructions.
+    #[inline(always)]
+    fn step_block<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>, left: usize) {
+        bus.index = 0;
+        let pc = hart.pc;
+        let frame = match hart.tlb.fetch(hart.fetch_context, pc) {
+            Some(frame) => frame,
+            None => match exec::fetch_frame(hart, bus, pc) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return self.step_one(hart, bus),
+                Err(trap) => return finish(hart, bus, (1, Err(trap)), 0, 0),
+            },
+        };
+        let offset = pc as usize % PAGE;
+        let address = frame.base() + offset as u64;
+        let block = match self.blocks.get(address) {
+            Some(block) => block,
+            None => match self.blocks.decode(bus.ram, frame, offset) {
+                Some(block) => block,
+                None => return self.step_one(hart, bus),
+            },
+        };
+        let insns = self.blocks.insns(block);
+        let ran = exec::run_block(hart, bus, insns, left);
+        let at = if ran.1.is_err() { start_of(insns, ran.0 - 1) } else { 0 };
+        let illegal = ran.1 == Err(exec::ILLEGAL);
+        let bits = if illegal { bus.ram.read_code(frame, offset + usize::from(at)) } else { 0 };
+        finish(hart, bus, ran, at, bits);
+    }
+
+    /// Executes one instruction that is not in the block cache.
+    #[cold]
+    fn step_one<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>) {
+        match exec::fetch_one(hart, bus, hart.pc) {
+            Ok((insn, bits)) => {
+                let ran = exec::run_block(hart, bus, &[insn], 1);
+                finish(hart, bus, ran, 0, bits);
+            }
+            Err(trap) => finish(hart, bus, (1, Err(trap)), 0, 0),
+        }
+    }
+
+    /// Looks at everything that may have changed under the hart; takes an interrupt if one is due.
+    fn attend<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>) -> Option<Why> {
+        bus.attention = false;
+        for frame in bus.ram.take_evicted(hart.id).into_iter().flatten() {
+            hart.tlb.evict(frame);
+        }
+        for frame in bus.ram.take_stale_code().into_iter().flatten() {
+            self.blocks.forget(frame);
+        }
+        hart.csr.lines = bus.platform.lines(hart.id);
+        let time = bus.platform.time(hart.id, bus.base);
+        if bus.platform.stop(hart.id) {
+            return Some(Why::Stop);
+        }
+        if let Some(why) = bus.end.take() {
+            if why == Why::Wait && hart.wakes(hart.csr.lines, time) {
+                hart.waiting = false;
+            } else {
+                return Some(why);
+            }
+        }
+        if let Some(number) = hart.pending_interrupt(time) {
+            hart.take_interrupt(number);
+        }
+        None
+    }
+}
+
+/// Offset of instruction `index` from the start of its block.
+fn start_of(insns: &[Insn], index: usize) -> u16 {
+    index.checked_sub(1).and_then(|before| insns.get(before)).map_or(0, |insn| insn.next)
+}
+
+/// Accounts for a block that ran from the hart's pc and moves the pc. `at` is where in the block
+/// the instruction that trapped began, `bits` that instruction.
+#[inline(always)]
+fn finish<P: Platform>(
+    hart: &mut Hart,
+    bus: &mut Bus<P>,
+    (begun, result): exec::Ran,
+    at: u16,
+    bits: u32,
+) {
+    bus.base += begun as u64;
+    bus.index = 0;
+    hart.instret = hart.instret.wrapping_add(begun as u64);
+    match result {
+        Ok(next) => hart.pc = next,
+        Err(mut trap) => {
+            hart.instret = hart.instret.wrapping_sub(1);
+            if trap == exec::ILLEGAL {
+                trap.value = u64::from(bits);
+            }
+            hart.pc = hart.pc.wrapping_add(u64::from(at));
+            hart.take_exception(trap);
+            bus.attention = true;
+        }
     }
 }

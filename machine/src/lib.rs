@@ -7,10 +7,13 @@
 //! The machine does not know Hive: it knows the RISC-V specifications and `hive-platform`.
 //! Nothing here reads host time, uses threads or iterates a randomly seeded map.
 
+mod block;
 pub mod config;
+pub mod decode;
 pub mod dev;
 pub mod engine;
 pub mod error;
+mod exec;
 pub mod hart;
 pub mod platform;
 pub mod ram;

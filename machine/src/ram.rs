@@ -418,6 +418,41 @@ impl Ram {
         Some(())
     }
 
+    /// The 64-bit word at `offset` (masked to alignment) of `frame`.
+    pub(crate) fn read_word(&self, frame: Frame, offset: usize) -> u64 {
+        let window = Window(NonNull::from(self.page(frame)).cast());
+        u64::from_le_bytes(window.load(offset as u64))
+    }
+
+    /// The instruction bits at `offset` of `frame`, as far as they lie in the frame.
+    pub(crate) fn read_code(&self, frame: Frame, offset: usize) -> u32 {
+        let half = |at: usize| (self.read_word(frame, at) >> (8 * (at & 6))) as u32 & 0xffff;
+        let low = half(offset);
+        if low & 3 == 3 && offset + 2 < PAGE { half(offset + 2) << 16 | low } else { low }
+    }
+
+    /// A store by `hart` outside a window; `bytes` do not cross the page. True if decoded code
+    /// changed, now or earlier, and has not been forgotten yet.
+    pub(crate) fn write_by(
+        &mut self,
+        hart: usize,
+        frame: Frame,
+        offset: usize,
+        bytes: &[u8],
+    ) -> bool {
+        self.note_write(Some(hart), frame, offset, bytes.len());
+        self.write_page(frame, offset, bytes);
+        !self.stale_code.is_empty()
+    }
+
+    fn write_page(&mut self, frame: Frame, offset: usize, bytes: &[u8]) {
+        let offset = offset % PAGE;
+        let len = bytes.len().min(PAGE - offset);
+        let page = self.page_mut(frame).as_ptr();
+        // SAFETY: offset + len <= PAGE; `page_mut` gave unshared storage.
+        unsafe { page.add(offset).copy_from_nonoverlapping(bytes.as_ptr(), len) };
+    }
+
     /// Copies bytes in, as a device or a loader does: code decoded there and reservations on it
     /// end, permissions are not asked (the caller has asked, page by page).
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
@@ -429,9 +464,7 @@ impl Ram {
             let (now, later) = rest.split_at(rest.len().min(PAGE - offset));
             let frame = Frame((address / PAGE as u64) as u32);
             self.note_write(None, frame, offset, now.len());
-            let page = self.page_mut(frame).as_ptr();
-            // SAFETY: offset + now.len() <= PAGE; `page_mut` gave unshared storage.
-            unsafe { page.add(offset).copy_from_nonoverlapping(now.as_ptr(), now.len()) };
+            self.write_page(frame, offset, now);
             address += now.len() as u64;
             rest = later;
         }

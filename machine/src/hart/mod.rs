@@ -3,7 +3,16 @@
 //! Nothing here knows how instructions are decoded or dispatched ([`crate::engine`]) or what
 //! stands on the bus ([`crate::platform`]).
 
-use crate::platform::Privilege;
+pub mod csr;
+mod mmu;
+mod pmp;
+mod tlb;
+mod trap;
+
+use crate::platform::{Access, Privilege};
+pub(crate) use csr::{Effect, Now};
+pub(crate) use mmu::Place;
+pub(crate) use tlb::{Context, Tlb};
 
 /// Exceptions by cause number (privileged specification, table of `mcause`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +59,32 @@ pub struct Trap {
     pub value: u64,
 }
 
-/// Architectural state of one hart.
+/// Index in [`Hart::x`] that takes writes to `x0`.
+pub(crate) const SINK: u8 = 32;
+
+/// Architectural state of one hart, and its translation cache.
 #[derive(Clone)]
 pub struct Hart {
-    id: usize,
-    pc: u64,
-    x: [u64; 64],
-    f: [u64; 32],
-    privilege: Privilege,
-    waiting: bool,
-    injected: Option<Trap>,
+    pub(crate) id: usize,
+    pub(crate) pc: u64,
+    /// General registers; decoded writes to `x0` go to [`SINK`]. 64 long so that a masked index
+    /// needs no bounds check.
+    pub(crate) x: [u64; 64],
+    pub(crate) f: [u64; 32],
+    pub(crate) privilege: Privilege,
+    /// Privilege of loads and stores (MPRV applied).
+    pub(crate) data_privilege: Privilege,
+    pub(crate) fetch_context: Context,
+    pub(crate) data_context: Context,
+    pub(crate) csr: csr::Csrs,
+    pub(crate) pmp: pmp::Pmp,
+    /// Instructions retired (`minstret`) up to the current block.
+    pub(crate) instret: u64,
+    /// Line reserved by LR, in `Frame::base` numbering.
+    pub(crate) reservation: Option<u64>,
+    pub(crate) waiting: bool,
+    pub(crate) injected: Option<Trap>,
+    pub(crate) tlb: Tlb,
 }
 
 impl Hart {
@@ -71,8 +96,16 @@ impl Hart {
             x: [0; 64],
             f: [0; 32],
             privilege: Privilege::Machine,
+            data_privilege: Privilege::Machine,
+            fetch_context: Context::new(Privilege::Machine, false),
+            data_context: Context::new(Privilege::Machine, false),
+            csr: csr::Csrs::default(),
+            pmp: pmp::Pmp::default(),
+            instret: 0,
+            reservation: None,
             waiting: false,
             injected: None,
+            tlb: Tlb::new(),
         }
     }
 
@@ -120,16 +153,27 @@ impl Hart {
         self.f[n & 31] = value;
     }
 
-    /// CSR `number` as a debugger sees it: no privilege check, no side effect. `None`: no such CSR.
-    pub fn csr(&self, number: u16) -> Option<u64> {
-        let _ = number;
-        None
+    /// CSR `number` as a debugger sees it: no privilege check, no side effect; `time` and `cycle`
+    /// are the platform's. `None`: no such CSR.
+    pub fn csr(&self, number: u16, time: u64, cycle: u64) -> Option<u64> {
+        self.read_csr(number, Now { cycle, time, instret: self.instret })
     }
 
-    /// Writes CSR `number` from a debugger, with the register's own WARL rules.
+    /// Writes CSR `number` from a debugger, with the register's own WARL rules. `None`: no such
+    /// CSR.
     pub fn set_csr(&mut self, number: u16, value: u64) -> Option<()> {
-        let _ = (number, value);
-        None
+        let now = Now { instret: self.instret.wrapping_sub(1), ..Now::default() };
+        self.read_csr(number, now)?;
+        self.write_csr(number, value, now);
+        self.tlb.flush();
+        self.update_context();
+        Some(())
+    }
+
+    /// Would PMP grant loads (stores) of the whole page to data accesses now?
+    pub(crate) fn pmp_grants(&self, page: u64, access: Access) -> bool {
+        let privilege = self.effective(access);
+        self.pmp.check(privilege, page, 4096, access) == pmp::Verdict::Granted
     }
 
     /// Current privilege mode.
@@ -137,34 +181,50 @@ impl Hart {
         self.privilege
     }
 
+    /// Sets the privilege mode (debugger, loader).
+    pub fn set_privilege(&mut self, privilege: Privilege) {
+        self.privilege = privilege;
+        self.update_context();
+    }
+
     /// Whether the hart waits in WFI.
     pub fn waiting(&self) -> bool {
         self.waiting
     }
 
-    /// Would a WFI end now, given the platform's interrupt lines and the time?
-    pub fn wakes(&self, lines: u64, time: u64) -> bool {
-        let _ = (lines, time);
-        true
-    }
-
-    /// Time (`time` ticks) at which the hart's own timer (Sstc `stimecmp`) is or becomes pending,
-    /// if it is enabled: the machine ends a slice there.
-    pub fn timer(&self) -> Option<u64> {
-        None
+    /// Instructions retired since reset, as `minstret` counts them.
+    pub fn instret(&self) -> u64 {
+        self.instret
     }
 
     /// Makes the hart take `trap` instead of its next instruction (fault injection, cause 19).
     pub fn inject(&mut self, trap: Trap) {
         self.injected = Some(trap);
+        self.waiting = false;
     }
 
-    /// Calls `word` with every 64-bit word of architectural state, in a fixed order, for hashes.
+    /// Calls `word` with every 64-bit word of architectural state, in a fixed order, for hashes
+    /// and comparison. Caches are no part of it.
     pub fn visit_state(&self, mut word: impl FnMut(u64)) {
         word(self.pc);
         self.x[1..32].iter().for_each(|v| word(*v));
         self.f.iter().for_each(|v| word(*v));
         word(self.privilege as u64);
         word(u64::from(self.waiting));
+        word(self.instret);
+        word(self.reservation.map_or(u64::MAX, |line| line));
+        let c = &self.csr;
+        [c.status, c.mie, c.pending, c.medeleg, c.mideleg, c.mtvec, c.mscratch, c.mepc, c.mcause]
+            .into_iter()
+            .for_each(&mut word);
+        [c.mtval, c.mcounteren, c.menvcfg, c.stvec, c.sscratch, c.sepc, c.scause, c.stval]
+            .into_iter()
+            .for_each(&mut word);
+        [c.scounteren, c.senvcfg, c.stimecmp, c.satp, c.cycle_offset]
+            .into_iter()
+            .for_each(&mut word);
+        word(u64::from(c.frm) << 5 | u64::from(c.fflags));
+        (0..2).for_each(|bank| word(self.pmp.config(bank)));
+        (0..pmp::ENTRIES).for_each(|i| word(self.pmp.address(i)));
     }
 }
