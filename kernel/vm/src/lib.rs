@@ -20,14 +20,20 @@ extern crate alloc;
 extern crate std;
 
 pub mod cache;
+pub mod cow;
+pub mod map;
 pub mod memory;
 pub mod pager;
 pub mod pfdat;
 pub mod phys;
+mod ranges;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod types;
 
 pub use cache::Cache;
+pub use map::AddressSpace;
 pub use memory::{Memory, PageRef};
 pub use pager::Pager;
 pub use pfdat::{Request, Use};

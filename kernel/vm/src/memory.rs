@@ -21,7 +21,7 @@ pub struct Memory {
     table: SpinLock<Table>,
     phys: Box<dyn PhysMem>,
     busy: [WaitQueue; BUSY_QUEUES],
-    next_node: AtomicU64,
+    next_number: AtomicU64,
 }
 
 impl Memory {
@@ -45,7 +45,7 @@ impl Memory {
             table: SpinLock::ranked(rank::FRAMES, Table::new(cell, first, count, usable)),
             phys,
             busy: [const { WaitQueue::new() }; BUSY_QUEUES],
-            next_node: AtomicU64::new(1),
+            next_number: AtomicU64::new(1),
         }
     }
 
@@ -72,8 +72,13 @@ impl Memory {
 
     /// A tag for a new node of a copy-on-write tree; no other node of this cell ever has it.
     pub(crate) fn new_node(&self) -> Tag {
-        let object = self.next_node.fetch_add(1);
+        let object = self.new_number();
         Tag { home: self.cell, kind: Kind::Anon, object, generation: 0 }
+    }
+
+    /// A number never given out before.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_number.fetch_add(1)
     }
 
     /// A request for a local frame.
@@ -127,6 +132,13 @@ impl Memory {
         Ok(PageRef { memory: self, id })
     }
 
+    /// A zeroed local frame for a page, without a name.
+    pub fn allocate_zeroed(&self) -> Result<PageRef<'_>, Error> {
+        let page = self.allocate_page(self.local(Use::Page))?;
+        self.phys.zero(page.frame(), 0, PAGE_SIZE);
+        Ok(page)
+    }
+
     /// The page `page`, if it is in memory: perhaps still busy.
     pub fn find(&self, page: &LogicalId) -> Option<PageRef<'_>> {
         let mut table = self.table.lock();
@@ -142,6 +154,20 @@ impl Memory {
         let id = table.by_frame(frame).filter(|id| table.use_of(*id) == Use::Page)?;
         table.get(id);
         Some(PageRef { memory: self, id })
+    }
+
+    /// Gives back the reference of a page-table entry, and its part as a writer. False, and no
+    /// effect, if `frame` is not a frame of pages.
+    pub(crate) fn put_entry(&self, frame: Frame, writer: bool) -> bool {
+        let mut table = self.table.lock();
+        let Some(id) = table.by_frame(frame).filter(|id| table.use_of(*id) == Use::Page) else {
+            return false;
+        };
+        if writer {
+            table.writer(id, -1);
+        }
+        table.put(id);
+        true
     }
 
     /// For recovery (Hive §4.2): every cached file page for which `lost` is true loses its name
