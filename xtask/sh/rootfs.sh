@@ -73,7 +73,6 @@ END
     dpkg-deb --fsys-tarfile "$dir/apt/archives/$deb" |
       tar -x -p --no-same-owner --keep-directory-symlink -C "$dir/tree" -f -
   done < "$dir/resolved.new"
-  for unread in doc man info locale lintian bug doc-base; do rm -rf "$dir/tree/usr/share/$unread"; done
   chmod -R u+rwX "$dir/tree"
   rm -rf "$dir/apt"
   mv "$dir/resolved.new" "$dir/resolved"
