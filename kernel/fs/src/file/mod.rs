@@ -34,6 +34,15 @@ pub trait FileOps: Send + Sync {
     fn seekable(&self) -> bool {
         false
     }
+    /// True if it has an offset that is kept elsewhere: an open file that came from another
+    /// cell. read and write then use that offset, and [`Self::seek`] moves it.
+    fn shared_offset(&self) -> bool {
+        false
+    }
+    /// lseek(2) where [`Self::shared_offset`].
+    fn seek(&self, _delta: i64, _whence: u32) -> Result<u64> {
+        Err(Errno::ESPIPE)
+    }
     /// Registers with `table`, then answers `POLL*` bits of its state now.
     fn poll(&self, _table: &mut PollTable) -> u16 {
         poll::ALWAYS_READY
@@ -237,6 +246,9 @@ impl OpenFile {
     pub fn lseek(&self, delta: i64, whence: u32) -> Result<u64> {
         if self.is_path() {
             return Err(Errno::EBADF);
+        }
+        if let Some(ops) = self.ops.as_ref().filter(|ops| ops.shared_offset()) {
+            return ops.seek(delta, whence);
         }
         self.seekable_at(0)?;
         let mut offset = self.offset.lock();
