@@ -21,12 +21,14 @@ extern crate std;
 
 pub mod cache;
 pub mod cow;
+pub mod elf;
 pub mod map;
 pub mod memory;
 pub mod pager;
 pub mod pfdat;
 pub mod phys;
 mod ranges;
+pub mod stack;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -141,6 +141,10 @@ pub enum Error {
     Denied,
     /// The range is not mapped.
     NotMapped,
+    /// The file is no program of this machine.
+    NoExec,
+    /// Arguments and environment are too long.
+    TooBig,
 }
 
 impl Error {
@@ -154,6 +158,8 @@ impl Error {
             Error::Invalid => 22,
             Error::Exists => 17,
             Error::Denied => 13,
+            Error::NoExec => 8,
+            Error::TooBig => 7,
         }
     }
 }

@@ -107,6 +107,11 @@ impl AddressSpace {
         self.inner.lock().region_at(va).cloned()
     }
 
+    /// Where mmap would put `len` bytes that ask for `hint` (0: no wish).
+    pub fn free_range(&self, hint: u64, len: u64) -> Option<u64> {
+        self.inner.lock().find_free(hint, len)
+    }
+
     // ------------------------------------------------------------------ mmap and friends
 
     /// Maps a region; returns its address. Nothing is read or allocated until it is touched.
