@@ -24,11 +24,15 @@ pub const PAGE_TABLE: Rank = Rank(120);
 pub const WAIT_QUEUE: Rank = Rank(200);
 /// Sleep queues with deadlines.
 pub const SLEEP: Rank = Rank(210);
+/// The slots that thread ids name.
+pub const THREADS: Rank = Rank(212);
+/// A thread's state.
+pub const THREAD: Rank = Rank(215);
 /// A hart's run queue.
 pub const RUN_QUEUE: Rank = Rank(220);
-/// Free page frames.
-pub const FRAMES: Rank = Rank(230);
 /// The kernel heap.
 pub const HEAP: Rank = Rank(235);
+/// Free page frames: the heap grows from them.
+pub const FRAMES: Rank = Rank(240);
 /// Console output.
 pub const CONSOLE: Rank = Rank(250);

@@ -1,0 +1,40 @@
+//! The clock and its interrupt.
+
+use crate::csr_read;
+use crate::devicetree::Machine;
+use crate::sbi;
+use hive_sync::{AtomicBool, AtomicU64};
+
+/// Nanoseconds per tick of the `time` CSR, in 32.32 fixed point.
+static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
+static TICKS_PER_NS: AtomicU64 = AtomicU64::new(0);
+static SSTC: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn init(machine: &Machine) {
+    NS_PER_TICK.store((1_000_000_000 << 32) / machine.timebase_hz);
+    TICKS_PER_NS.store(((u128::from(machine.timebase_hz) << 32) / 1_000_000_000) as u64);
+    SSTC.store(machine.harts.iter().all(|h| h.sstc));
+}
+
+fn scale(value: u64, by: u64) -> u64 {
+    ((u128::from(value) * u128::from(by)) >> 32) as u64
+}
+
+/// Nanoseconds since power-on.
+pub fn now_ns() -> u64 {
+    scale(csr_read!("time"), NS_PER_TICK.advisory())
+}
+
+/// Programs this hart's timer interrupt for `at_ns` (at once if that is past); `u64::MAX` is never.
+pub fn set_timer(at_ns: u64) {
+    let at = match at_ns {
+        u64::MAX => u64::MAX,
+        _ => scale(at_ns, TICKS_PER_NS.advisory()).saturating_add(1),
+    };
+    if SSTC.advisory() {
+        // SAFETY: `stimecmp`: the device tree says that every hart has it.
+        unsafe { core::arch::asm!("csrw 0x14d, {}", in(reg) at, options(nostack)) };
+    } else {
+        sbi::set_timer(at);
+    }
+}
