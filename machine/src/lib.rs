@@ -14,6 +14,7 @@ pub mod dev;
 pub mod engine;
 pub mod error;
 mod exec;
+mod float;
 pub mod hart;
 pub mod platform;
 pub mod ram;
