@@ -154,7 +154,7 @@ pub fn assemble(name: &str, source: &str) -> Option<Vec<u8>> {
     let (s, elf, bin) = (dir.join("t.S"), dir.join("t.elf"), dir.join("t.bin"));
     std::fs::write(&s, source).expect("can write the source");
     let ok = Command::new(compiler)
-        .args(["-march=rv64gc_zicbom_zicboz", "-mabi=lp64d", "-nostdlib", "-static", "-O2"])
+        .args(["-march=rv64gc_zicbom_zicboz", "-mabi=lp64d", "-nostdlib", "-static", "-fno-pic"])
         .args(["-Wl,--build-id=none", "-Wl,--no-relax"])
         .arg(format!("-Wl,-Ttext={BASE:#x}"))
         .arg("-o")
