@@ -11,6 +11,7 @@ use hive_sync::hart as irq;
 
 /// A kernel thread's place in execution. While `busy` a hart runs it, or has not yet left its
 /// stack.
+#[repr(C)]
 pub struct KernelContext {
     sp: UnsafeCell<usize>,
     busy: AtomicBool,
@@ -69,7 +70,7 @@ unsafe extern "C" {
     static hal_thread_start: u8;
 }
 
-extern "C" fn start(from: *const KernelContext, f: fn() -> !) -> ! {
+extern "C" fn start(from: *const KernelContext, f: extern "C" fn() -> !) -> ! {
     arrived(from);
     irq::set_irq_was_on(true);
     f()
@@ -78,7 +79,7 @@ extern "C" fn start(from: *const KernelContext, f: fn() -> !) -> ! {
 impl KernelContext {
     /// A thread that will run `f` with interrupts off at depth 1: `f` settles what the switch
     /// left to settle and calls [`irq::irq_pop`].
-    pub fn new(f: fn() -> !) -> Result<KernelContext, NoMemory> {
+    pub fn new(f: extern "C" fn() -> !) -> Result<KernelContext, NoMemory> {
         let stack = Stack::new()?;
         let sp = stack.top() - size_of::<Frame>();
         let mut s = [0; 12];

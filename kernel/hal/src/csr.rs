@@ -1,7 +1,6 @@
 //! Supervisor CSRs.
 
 /// Reads a CSR.
-#[macro_export]
 macro_rules! csr_read {
     ($csr:literal) => {{
         let value: u64;

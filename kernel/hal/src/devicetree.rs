@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use dtoolkit::fdt::{Fdt, FdtNode};
-use dtoolkit::{Node, Property, ToCellInt};
+use dtoolkit::{Node, Property};
 use hive_sync::Once;
 
 /// A hart of the machine.

@@ -146,7 +146,7 @@ pub(crate) fn init_early(image: Pa, machine: &Machine) {
         ranges.iter().position(|r| r.is_some_and(|r| r.end > image && r.start >= image));
     ranges.swap(0, boot_node.unwrap_or(0));
     *FRAMES.lock() = Frames::Early { ranges };
-    let heap = (machine.cell_memory() / HEAP_SHARE).clamp(HEAP_MIN, HEAP_MAX);
+    let heap = machine.cell_memory() / HEAP_SHARE + HEAP_MIN;
     let frames = (heap / PAGE) as usize;
     match alloc_run(frames) {
         // SAFETY: the run is ours from now on.
@@ -155,12 +155,11 @@ pub(crate) fn init_early(image: Pa, machine: &Machine) {
     }
 }
 
-/// The heap starts with this share of the cell's memory and grows on demand.
-const HEAP_SHARE: u64 = 16;
-/// Least heap at boot.
-const HEAP_MIN: u64 = 2 << 20;
-/// Most heap at boot.
-const HEAP_MAX: u64 = 16 << 20;
+/// The heap starts with this share of the cell's memory, twice what the page-frame table takes
+/// (which is made before the heap can grow), and ..
+const HEAP_SHARE: u64 = 32;
+/// .. this much more.
+const HEAP_MIN: u64 = 1 << 20;
 
 /// Ends early boot: the ranges of free memory, which now belong to the caller.
 pub fn hand_over(source: &'static dyn FrameSource, accept: impl FnOnce(Vec<Range>)) {

@@ -7,7 +7,6 @@
 //!
 //! Absent: user pages above 4 KB, address-space ids (every change of table forgets the user half).
 
-use crate::csr::*;
 use crate::entry::Table;
 use crate::memory::{self, DIRECT_BASE, DIRECT_SIZE, IMAGE_BASE, NoMemory, PAGE, Pa, direct};
 use crate::{Access, hart, sbi, stack, uaccess};

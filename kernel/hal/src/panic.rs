@@ -2,7 +2,6 @@
 //! attention. Takes no lock that the dying code may hold, allocates nothing, survives a second
 //! panic.
 
-use crate::csr_read;
 use crate::trap::KernelFrame;
 use crate::{console, hart, platform, sbi, trap};
 use core::panic::PanicInfo;

@@ -1,8 +1,9 @@
 //! The clock and its interrupt.
 
-use crate::csr_read;
 use crate::devicetree::Machine;
+use crate::memory::Pa;
 use crate::sbi;
+use crate::uaccess::careful_load32;
 use hive_sync::{AtomicBool, AtomicU64};
 
 /// Nanoseconds per tick of the `time` CSR, in 32.32 fixed point.
@@ -14,6 +15,7 @@ pub(crate) fn init(machine: &Machine) {
     NS_PER_TICK.store((1_000_000_000 << 32) / machine.timebase_hz);
     TICKS_PER_NS.store(((u128::from(machine.timebase_hz) << 32) / 1_000_000_000) as u64);
     SSTC.store(machine.harts.iter().all(|h| h.sstc));
+    read_wall(machine);
 }
 
 fn scale(value: u64, by: u64) -> u64 {
@@ -23,6 +25,31 @@ fn scale(value: u64, by: u64) -> u64 {
 /// Nanoseconds since power-on.
 pub fn now_ns() -> u64 {
     scale(csr_read!("time"), NS_PER_TICK.advisory())
+}
+
+/// Wall-clock time when the clock stood at zero, in nanoseconds since 1970.
+static WALL_BASE: AtomicU64 = AtomicU64::new(0);
+
+/// Reads the time of day from the machine's clock, which may belong to another cell's node.
+fn read_wall(machine: &Machine) {
+    let Some(rtc) = machine.rtc else { return };
+    // Reading the low half latches the high half.
+    let low = careful_load32(rtc.base);
+    let high = careful_load32(Pa(rtc.base.0 + 4));
+    if let (Ok(low), Ok(high)) = (low, high) {
+        let now = u64::from(low) | u64::from(high) << 32;
+        WALL_BASE.store(now.saturating_sub(now_ns()));
+    }
+}
+
+/// Wall-clock time in nanoseconds since 1970 (zero was boot, if the machine has no clock).
+pub fn wall_ns() -> u64 {
+    WALL_BASE.load() + now_ns()
+}
+
+/// Sets the wall clock of this cell.
+pub fn set_wall_ns(now: u64) {
+    WALL_BASE.store(now.saturating_sub(now_ns()));
 }
 
 /// Programs this hart's timer interrupt for `at_ns` (at once if that is past); `u64::MAX` is never.

@@ -79,6 +79,14 @@ hal_copy_careful:
     mv    a0, a2
     ret
 
+    // a0 = address; returns the word, or -1.
+    .global hal_load32_careful
+hal_load32_careful:
+    mv    a1, a0
+    li    a0, -1
+    ACCESS 0, 9f, lwu a0, 0(a1)
+9:  ret
+
     // a0 = address, a1 = bytes; returns bytes not cleared.
     .global hal_zero_user
 hal_zero_user:
@@ -107,6 +115,7 @@ hal_zero_user:
 unsafe extern "C" {
     fn hal_copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize;
     fn hal_copy_careful(to: *mut u8, from: *const u8, bytes: usize) -> usize;
+    fn hal_load32_careful(at: *const u8) -> i64;
     fn hal_zero_user(to: *mut u8, bytes: usize) -> usize;
     static __ex_table_start: u8;
     static __ex_table_end: u8;
@@ -218,6 +227,15 @@ pub fn careful_load(src: Pa) -> Result<u64, BusError> {
     let left = unsafe { hal_copy_careful(word.as_mut_ptr().cast(), memory::direct(src), 8) };
     all_or(left, BusError)?;
     Ok(word[0])
+}
+
+/// Reads a device register that may not answer this node.
+pub fn careful_load32(src: Pa) -> Result<u32, BusError> {
+    if !src.0.is_multiple_of(4) || src.0 > memory::DIRECT_SIZE - 4 {
+        return Err(BusError);
+    }
+    // SAFETY: inside the direct map; may fault.
+    u32::try_from(unsafe { hal_load32_careful(memory::direct(src)) }).map_err(|_| BusError)
 }
 
 /// Writes to physical memory that another cell lent us and may have taken back.

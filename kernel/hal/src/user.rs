@@ -1,9 +1,10 @@
 //! The way out to user mode and back: a user thread is a kernel loop around
 //! [`UserContext::run`].
 
+pub use crate::Access;
 use crate::csr::*;
+use crate::hart;
 use crate::trap::{self, INTERRUPT, fault_access};
-use crate::{Access, hart};
 use core::arch::asm;
 use core::cell::Cell;
 use core::mem::offset_of;

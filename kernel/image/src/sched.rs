@@ -191,7 +191,7 @@ pub fn spawn_kernel(name: &str, f: impl FnOnce() + Send + 'static) -> Arc<Thread
     }
 }
 
-fn thread_main() -> ! {
+extern "C" fn thread_main() -> ! {
     irq::irq_pop(); // the depth that the switch came with
     let start = current().start.lock().take();
     if let Some(start) = start {
@@ -203,6 +203,16 @@ fn thread_main() -> ! {
 /// The running thread.
 pub fn current() -> Arc<Thread> {
     HERE.with(|h| h.current.borrow().clone()).expect("a thread is running")
+}
+
+/// Index of the hart that runs the caller: already a memory when it arrives.
+pub fn hart_index() -> usize {
+    irq::without_irq(hart::index)
+}
+
+/// Harts of the cell.
+pub fn hart_count() -> usize {
+    hart::count()
 }
 
 /// Ends the running thread. What the frames above own is never dropped: return from the thread's

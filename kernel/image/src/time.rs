@@ -11,6 +11,8 @@ use hive_hal::hart::{self, PerHart};
 use hive_hal::{MAX_HARTS, time};
 use hive_sync::{SpinLock, ThreadId, rank};
 
+pub use time::{set_wall_ns, wall_ns};
+
 /// Ticks per second.
 pub const HZ: u64 = 250;
 /// Nanoseconds of a tick.

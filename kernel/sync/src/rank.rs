@@ -30,9 +30,9 @@ pub const THREADS: Rank = Rank(212);
 pub const THREAD: Rank = Rank(215);
 /// A hart's run queue.
 pub const RUN_QUEUE: Rank = Rank(220);
+/// Console output.
+pub const CONSOLE: Rank = Rank(230);
 /// The kernel heap.
 pub const HEAP: Rank = Rank(235);
 /// Free page frames: the heap grows from them.
 pub const FRAMES: Rank = Rank(240);
-/// Console output.
-pub const CONSOLE: Rank = Rank(250);
