@@ -206,9 +206,7 @@ impl Inner {
         }
         let region = self.region_at(va).ok_or(Need::Never(Fault::NotMapped))?;
         let right = access.right();
-        // RISC-V has no write-only pages: what can be written can be read.
-        let readable = right == Prot::READ && region.prot.contains(Prot::WRITE);
-        if !region.prot.contains(right) && !readable {
+        if !region.rights().contains(right) {
             return Err(Need::Never(Fault::Protection));
         }
         if let Some((frame, prot)) = self.table.get(va)
@@ -222,12 +220,12 @@ impl Inner {
         match &region.backing {
             Backing::Fixed { first } => {
                 let frame = Frame(first.0 + region.pages_to(va));
-                self.table.map(va, frame, region.prot)?;
+                self.table.map(va, frame, region.rights())?;
                 Ok(frame)
             }
             Backing::SharedAnon { object, page } => {
                 let page = object.page(page + region.pages_to(va))?;
-                Ok(self.install(va, page, region.prot, false, space.cache().memory())?)
+                Ok(self.install(va, page, region.rights(), false, space.cache().memory())?)
             }
             Backing::File { shared: true, .. } => {
                 self.fault_shared(space, &region, va, access, held)
@@ -249,13 +247,13 @@ impl Inner {
         let memory = &**space.cache().memory();
         let number = va / PAGE_SIZE as u64;
         let write = access == Access::Write;
-        let shared = region.prot - Prot::WRITE;
+        let shared = region.rights() - Prot::WRITE;
         if write {
             // The last child left may write in place what its parent made.
             self.leaf.collapse();
         }
         let (source, prot) = match (self.leaf.find(memory, number), &region.backing) {
-            (Some(found), _) if found.exclusive => (Some(found.page), region.prot),
+            (Some(found), _) if found.exclusive => (Some(found.page), region.rights()),
             (Some(found), _) => (Some(found.page), shared),
             (None, Backing::File { file, page, .. }) => {
                 let index = page + region.pages_to(va);
@@ -267,7 +265,7 @@ impl Inner {
                 let pager = file.pager.clone();
                 (Some(page.ok_or(Need::Page { pager, index, write: false })?), shared)
             }
-            (None, _) => (None, region.prot),
+            (None, _) => (None, region.rights()),
         };
         let source = match source {
             Some(page) if !write || prot.contains(Prot::WRITE) => {
@@ -283,7 +281,7 @@ impl Inner {
         // The old page must not be mapped any more when the leaf lets go of it.
         self.unmap(va, va + PAGE_SIZE as u64, false, memory);
         self.leaf.insert(number, new.clone());
-        Ok(self.install(va, new, region.prot, false, memory)?)
+        Ok(self.install(va, new, region.rights(), false, memory)?)
     }
 
     /// A page of a file that stores go to.
@@ -308,13 +306,13 @@ impl Inner {
         let page = space.cache().page_now(&file.pager, index).ok_or_else(need)?;
         let memory = space.cache().memory();
         if !write {
-            return Ok(self.install(va, page, region.prot - Prot::WRITE, true, memory)?);
+            return Ok(self.install(va, page, region.rights() - Prot::WRITE, true, memory)?);
         }
         // Room in the file must have been found for it, outside the lock.
         if held.and_then(PageRef::page) != Some(name) {
             return Err(need());
         }
-        let frame = self.install(va, page.clone(), region.prot, true, memory)?;
+        let frame = self.install(va, page.clone(), region.rights(), true, memory)?;
         space.cache().mark_dirty(&file.pager, &page);
         Ok(frame)
     }

@@ -136,6 +136,11 @@ impl Region {
         matches!(self.backing, Backing::Anon | Backing::File { shared: false, .. })
     }
 
+    /// Rights as page tables have them: RISC-V has no write-only pages.
+    pub(super) fn rights(&self) -> Prot {
+        if self.prot.contains(Prot::WRITE) { self.prot | Prot::READ } else { self.prot }
+    }
+
     /// True if stores go to a file.
     pub(super) fn is_shared_file(&self) -> bool {
         matches!(self.backing, Backing::File { shared: true, .. })

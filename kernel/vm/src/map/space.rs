@@ -427,7 +427,9 @@ impl Inner {
             Some((&start, _)) => start,
             None => from,
         };
-        while let Some((&start, region)) = self.regions.range(at..=to).next() {
+        while at <= to
+            && let Some((&start, region)) = self.regions.range(at..=to).next()
+        {
             let next = self.regions.get(&region.end).filter(|next| region.joins(next));
             let Some((next, end)) = next.map(|next| (next.start, next.end)) else {
                 at = start + 1;
