@@ -72,24 +72,27 @@ pub struct Opinion {
     /// Address whose access faulted, for `alerts[BusError]`: everybody's probe reads it too.
     /// 0 if there is none.
     pub address: u64,
+    /// The sender misses something: the receiver is to repeat its own opinion.
+    pub ask: bool,
 }
 
-const WORDS: usize = 6 + REASONS;
+const WORDS: usize = 7 + REASONS;
 const _: () = assert!(WORDS <= PAYLOAD_WORDS);
 
 impl Opinion {
     /// The message that carries it.
     pub fn message(&self) -> Message {
         let mut words = [0; WORDS];
-        words[..6].copy_from_slice(&[
+        words[..7].copy_from_slice(&[
             self.round,
             self.dead.0,
             self.accused.0,
             self.guilty.0,
             self.voted.0,
             self.address,
+            u64::from(self.ask),
         ]);
-        for (word, alert) in words[6..].iter_mut().zip(self.alerts) {
+        for (word, alert) in words[7..].iter_mut().zip(self.alerts) {
             *word = alert.0;
         }
         Message::new(Kind::Membership, 0).with_words(&words)
@@ -102,7 +105,7 @@ impl Opinion {
     /// have or the sets contradict each other.
     pub fn from_message(message: &Message, cells: usize) -> Result<Opinion, Invalid> {
         let words: [u64; WORDS] = message.words().try_into().map_err(|_| Invalid::Length)?;
-        let [round, dead, accused, guilty, voted, address, alerts @ ..] = words;
+        let [round, dead, accused, guilty, voted, address, ask, alerts @ ..] = words;
         let opinion = Opinion {
             round,
             dead: CellSet(dead),
@@ -111,7 +114,11 @@ impl Opinion {
             voted: CellSet(voted),
             alerts: alerts.map(CellSet),
             address,
+            ask: ask == 1,
         };
+        if ask > 1 {
+            return Err(Invalid::Payload);
+        }
         if opinion.contradicts_itself(cells) { Err(Invalid::Payload) } else { Ok(opinion) }
     }
 
@@ -144,10 +151,11 @@ mod tests {
             voted: CellSet(0b110),
             alerts: [CellSet::EMPTY; REASONS],
             address: 0x8000_1000,
+            ask: true,
         };
         opinion.alerts[Reason::BusError as usize] = CellSet(0b10);
         let m = opinion.message();
-        assert_eq!(m.words(), [7, 1, 0b1110, 0b10, 0b110, 0x8000_1000, 0, 0b10, 0, 0, 0, 0]);
+        assert_eq!(m.words(), [7, 1, 0b1110, 0b10, 0b110, 0x8000_1000, 1, 0, 0b10, 0, 0, 0, 0]);
         assert_eq!(Opinion::from_message(&m, 4), Ok(opinion));
         assert_eq!(Opinion::from_message(&m, 3), Err(Invalid::Payload));
         let short = m.with_words(&[7]);
