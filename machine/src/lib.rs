@@ -9,6 +9,7 @@
 
 mod block;
 pub mod config;
+pub mod controller;
 pub mod decode;
 pub mod dev;
 pub mod engine;
