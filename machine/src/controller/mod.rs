@@ -40,8 +40,8 @@ pub enum Effect {
     },
     /// The firewall went on.
     FirewallOn,
-    /// The cutoff changed.
-    Cutoff(bool),
+    /// The cutoff went on.
+    Cutoff,
     /// A majority wants this node reset.
     Convicted(usize),
     /// The node resets itself.
@@ -259,8 +259,10 @@ impl Controllers {
         let word = |from: u64| ((offset - from) / 8) as usize;
         match offset {
             reg::CUTOFF => {
-                n.cutoff = value != 0;
-                return Some(Effect::Cutoff(value != 0));
+                if value != 0 && !n.cutoff {
+                    n.cutoff = true;
+                    return Some(Effect::Cutoff);
+                }
             }
             reg::VOTE => {
                 n.vote = value;
@@ -310,7 +312,7 @@ impl Controllers {
         let line = self.nodes[from].banks[local].tx;
         let class = value >> 32;
         let status = match self.live(value & 0xffff_ffff) {
-            Some(to) if class < CLASSES as u64 => {
+            Some(to) if class < CLASSES as u64 && self.nodes[to].ready => {
                 match self.nodes[to].receive.push(class as usize, from, &line) {
                     true => SendStatus::Sent,
                     false => SendStatus::Full,

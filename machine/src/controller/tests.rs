@@ -15,6 +15,9 @@ fn a_line_arrives_with_an_interrupt() {
     }
     let to = reg::sips_send(2, Class::Reply);
     c.write(0, 0, false, reg::SIPS_SEND, 8, to).unwrap();
+    assert_eq!(c.read(0, 0, false, reg::SIPS_STATUS, 8), Some(SendStatus::Dead as u64));
+    c.write(2, 0, true, reg::READY, 8, 1).unwrap();
+    c.write(0, 0, false, reg::SIPS_SEND, 8, to).unwrap();
     assert_eq!(c.read(0, 0, false, reg::SIPS_STATUS, 8), Some(SendStatus::Sent as u64));
     assert_eq!(c.sips_pending(2, 0), 2);
     let rx = reg::SIPS_RX + 8 * Class::Reply as u64;
@@ -38,6 +41,7 @@ fn dead_or_missing_receivers_answer_at_once() {
         assert_eq!(c.read(0, 0, false, reg::SIPS_STATUS, 8), Some(SendStatus::Dead as u64));
     }
     for to in [1, 4, u64::MAX] {
+        // A letter needs no kernel on the other side, a line does.
         c.write(0, 0, true, reg::MAILBOX_SEND, 8, to).unwrap();
         assert_eq!(c.read(0, 0, true, reg::MAILBOX_STATUS, 8), Some(SendStatus::Dead as u64));
     }
