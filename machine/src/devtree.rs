@@ -226,7 +226,8 @@ mod tests {
     fn dtc_reads_every_preset() {
         for (name, _) in crate::config::PRESETS {
             let config = Config::preset(name).unwrap();
-            let chosen = Chosen { bootargs: "console=ttyS0".into(), initrd: Some((1 << 32, 2 << 32)) };
+            let chosen =
+                Chosen { bootargs: "console=ttyS0".into(), initrd: Some((1 << 32, 2 << 32)) };
             let tree = build(&config, &chosen);
             assert!((tree.len() as u64) < map::BOOT_ROM_SIZE - 0x1000, "{name}: {}", tree.len());
             let path = std::env::temp_dir().join(format!("hive-dtc-{}-{name}", std::process::id()));

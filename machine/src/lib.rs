@@ -8,17 +8,22 @@
 //! Nothing here reads host time, uses threads or iterates a randomly seeded map.
 
 mod block;
+pub mod bus;
 pub mod config;
 pub mod controller;
 pub mod decode;
 pub mod dev;
 pub mod devtree;
 pub mod engine;
+pub mod env;
 pub mod error;
 mod exec;
+pub mod fault;
 pub mod fdt;
 mod float;
 pub mod hart;
+pub mod loader;
+pub mod machine;
 pub mod platform;
 pub mod ram;
 pub mod seed;

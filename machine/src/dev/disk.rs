@@ -13,13 +13,17 @@ const BLOCK: usize = 4096;
 
 /// A base image, shared by all disks that start from it.
 #[derive(Clone)]
-pub struct Image(Arc<Vec<u8>>);
+pub struct Image {
+    bytes: Arc<Vec<u8>>,
+    hash: [u8; 32],
+}
 
 impl Image {
     /// An image with these bytes, filled up with zeros to a whole sector.
     pub fn from_bytes(mut bytes: Vec<u8>) -> Image {
         bytes.resize(bytes.len().next_multiple_of(SECTOR as usize), 0);
-        Image(Arc::new(bytes))
+        let hash = *blake3::hash(&bytes).as_bytes();
+        Image { bytes: Arc::new(bytes), hash }
     }
 
     /// Reads the image file `path`.
@@ -35,14 +39,14 @@ impl Image {
         Ok(Image::from_bytes(bytes))
     }
 
-    /// BLAKE3 hash of the image.
-    pub fn hash(&self) -> [u8; 32] {
-        *blake3::hash(&self.0).as_bytes()
+    /// BLAKE3 hash of the image, in hexadecimal.
+    pub fn hash(&self) -> String {
+        blake3::Hash::from_bytes(self.hash).to_hex().to_string()
     }
 
     /// The image's bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
@@ -63,9 +67,14 @@ impl Disk {
         Disk { base, overlay: BTreeMap::new() }
     }
 
+    /// BLAKE3 hash of the base image, in hexadecimal.
+    pub fn base_hash(&self) -> String {
+        self.base.hash()
+    }
+
     /// Bytes of the disk.
     pub fn size(&self) -> u64 {
-        self.base.0.len() as u64
+        self.base.bytes.len() as u64
     }
 
     fn check(&self, offset: u64, len: usize) -> Result<(), OutOfRange> {
@@ -86,7 +95,7 @@ impl Disk {
             let (now, later) = rest.split_at_mut(rest.len().min(BLOCK - inner));
             match self.overlay.get(&(at / BLOCK as u64)) {
                 Some(block) => now.copy_from_slice(&block[inner..inner + now.len()]),
-                None => now.copy_from_slice(&self.base.0[at as usize..at as usize + now.len()]),
+                None => now.copy_from_slice(&self.base.bytes[at as usize..at as usize + now.len()]),
             }
             at += now.len() as u64;
             rest = later;
@@ -108,9 +117,9 @@ impl Disk {
             let base = &self.base;
             let block = self.overlay.entry(at / BLOCK as u64).or_insert_with(|| {
                 let start = at as usize - inner;
-                let end = (start + BLOCK).min(base.0.len());
+                let end = (start + BLOCK).min(base.bytes.len());
                 let mut copy = [0; BLOCK];
-                copy[..end - start].copy_from_slice(&base.0[start..end]);
+                copy[..end - start].copy_from_slice(&base.bytes[start..end]);
                 Arc::new(copy)
             });
             Arc::make_mut(block)[inner..inner + now.len()].copy_from_slice(now);

@@ -209,4 +209,36 @@ impl Hart {
             Target::Nothing => Err(AccessFault::Access),
         }
     }
+
+    /// A store of `bytes` (within a page) at physical address `pa` with the rights of
+    /// `privilege`, by the path of every other store: PMP, then what the page's attributes ask
+    /// for, then memory or device. What a wild-write storm does instead of instructions.
+    pub(crate) fn store_physical<P: Platform>(
+        &self,
+        ram: &mut Ram,
+        platform: &mut P,
+        origin: Origin,
+        pa: u64,
+        bytes: &[u8],
+    ) -> Result<(), AccessFault> {
+        let size = bytes.len();
+        if self.pmp.check(origin.privilege, pa, size as u64, Access::Store) == Verdict::Denied {
+            return Err(AccessFault::Access);
+        }
+        match self.place(ram, platform, pa)? {
+            Place::Memory(frame) => {
+                let offset = pa as usize % PAGE;
+                if ram.attr(frame) & attr::ASK_WRITE != 0 {
+                    platform.check(ram, origin, frame, offset, size, Access::Store)?;
+                }
+                ram.write_by(self.id, frame, offset, bytes);
+                Ok(())
+            }
+            Place::Device => {
+                let mut word = [0; 8];
+                word[..size].copy_from_slice(bytes);
+                platform.store(ram, origin, pa, size, u64::from_le_bytes(word))
+            }
+        }
+    }
 }
