@@ -18,7 +18,9 @@ pub mod errno;
 pub mod file;
 pub mod io;
 pub mod name;
+pub mod pipe;
 pub mod poll;
+pub mod tty;
 pub mod vnode;
 
 pub use cred::Cred;
