@@ -5,10 +5,7 @@ use super::*;
 
 fn holds<const N: usize>(liars: u64, budget: Budget) {
     match explore::<N>(CellSet(liars), budget) {
-        Ok(states) => std::println!(
-            "{N} cells, liars {liars:#b}, {budget:?}: {states} states {:?}",
-            t.elapsed()
-        ),
+        Ok(states) => std::println!("{N} cells, liars {liars:#b}, {budget:?}: {states} states"),
         Err((broken, path)) => {
             for event in &path {
                 std::println!("  {event:?}");
