@@ -8,7 +8,6 @@
 mod bare;
 
 use std::fmt::Write;
-use std::process::Command;
 
 /// Where the program keeps its results.
 const RESULTS: u64 = bare::BASE + 0x40_0000;
@@ -494,32 +493,13 @@ fn program(groups: &[Group], tables: &[(&str, Vec<[u64; 3]>)]) -> String {
     s
 }
 
-fn run_qemu(image: &[u8]) -> Option<Vec<u8>> {
-    let qemu = "qemu-system-riscv64";
-    if !Command::new(qemu).arg("--version").output().is_ok_and(|o| o.status.success()) {
-        eprintln!("skipped: {qemu} is missing (Debian: qemu-system-misc)");
-        return None;
-    }
-    let dir = bare::scratch("qemu");
-    let (bin, out) = (dir.join("image.bin"), dir.join("console.bin"));
-    std::fs::write(&bin, image).expect("can write the image");
-    let status = Command::new("timeout")
-        .args(["120", qemu, "-M", "virt", "-m", "128", "-bios", "none", "-display", "none"])
-        .args(["-cpu", "rv64,h=false", "-monitor", "none"])
-        .args(["-serial", &format!("file:{}", out.display())])
-        .args(["-device", &format!("loader,file={},addr={:#x}", bin.display(), bare::BASE)])
-        .status();
-    assert!(status.is_ok_and(|s| s.success()), "QEMU did not finish the program");
-    Some(std::fs::read(out).expect("QEMU wrote its console"))
-}
-
 #[test]
 fn every_instruction_as_on_qemu() {
     let groups = groups();
     let mut random = Random(7);
     let tables = ["int", "single", "double"].map(|name| (name, table(name, &mut random)));
     let Some(image) = bare::assemble("qemu", &program(&groups, &tables)) else { return };
-    let Some(theirs) = run_qemu(&image) else { return };
+    let Some(theirs) = bare::run_qemu("qemu", &image) else { return };
 
     let mut rig = bare::Rig::new(1, &image);
     assert_eq!(rig.finish(200_000_000), 0x5555);

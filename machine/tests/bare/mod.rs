@@ -168,3 +168,24 @@ pub fn assemble(name: &str, source: &str) -> Option<Vec<u8>> {
     assert!(ok.is_ok_and(|s| s.success()), "objcopy failed");
     Some(std::fs::read(bin).expect("objcopy wrote the image"))
 }
+
+/// Runs a flat image on QEMU until it stores to the finisher; what it sent through its console.
+/// `None` without QEMU.
+pub fn run_qemu(name: &str, image: &[u8]) -> Option<Vec<u8>> {
+    let qemu = "qemu-system-riscv64";
+    if !Command::new(qemu).arg("--version").output().is_ok_and(|o| o.status.success()) {
+        eprintln!("skipped: {qemu} is missing (Debian: qemu-system-misc)");
+        return None;
+    }
+    let dir = scratch(name);
+    let (bin, out) = (dir.join("image.bin"), dir.join("console.bin"));
+    std::fs::write(&bin, image).expect("can write the image");
+    let status = Command::new("timeout")
+        .args(["120", qemu, "-M", "virt", "-m", "128", "-bios", "none", "-display", "none"])
+        .args(["-cpu", "rv64,h=false", "-monitor", "none"])
+        .args(["-serial", &format!("file:{}", out.display())])
+        .args(["-device", &format!("loader,file={},addr={:#x}", bin.display(), BASE)])
+        .status();
+    assert!(status.is_ok_and(|s| s.success()), "QEMU did not finish the program");
+    Some(std::fs::read(out).expect("QEMU wrote its console"))
+}
