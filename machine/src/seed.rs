@@ -16,6 +16,8 @@ pub enum Stream {
     LostLines = 3 << 32,
     /// Addresses and values of a wild-write storm.
     Storm = 4 << 32,
+    /// What a scenario around the machine leaves open: which node a fault strikes, and when.
+    Scenario = 5 << 32,
 }
 
 /// Numbers that depend on (seed, stream, index) only.
