@@ -26,6 +26,15 @@ impl Failure {
     }
 }
 
+impl From<hive_sim::Error> for Failure {
+    fn from(error: hive_sim::Error) -> Failure {
+        match error {
+            hive_sim::Error::Input(line) => Failure::Input(line),
+            hive_sim::Error::Run(line) => Failure::Run(line),
+        }
+    }
+}
+
 /// Help and version go to stdout; everything else the parser says becomes one line on stderr.
 pub fn report_usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};

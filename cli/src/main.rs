@@ -5,6 +5,8 @@
 //! it); a subcommand that runs a guest's command passes that command's status on.
 
 mod failure;
+mod run;
+mod terminal;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -18,13 +20,17 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Run(run::Args),
+}
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::report_usage(&error),
     };
-    let result: failure::Outcome = match cli.command {};
+    let result = match cli.command {
+        Command::Run(args) => run::run(&args),
+    };
     result.unwrap_or_else(|failure| failure.report())
 }

@@ -63,9 +63,9 @@ impl Images {
         }
         let rootfs = Image::from_bytes(disk);
         let hashes = Hashes {
-            firmware: short_hash(blake3::hash(&firmware).as_bytes()),
-            kernel: short_hash(blake3::hash(&kernel).as_bytes()),
-            rootfs: short_hash(&rootfs.hash()),
+            firmware: short(&blake3::hash(&firmware).to_hex()),
+            kernel: short(&blake3::hash(&kernel).to_hex()),
+            rootfs: short(&rootfs.hash()),
         };
         Ok(Images { firmware, kernel, rootfs, hashes })
     }
@@ -118,8 +118,8 @@ fn is_ext2(image: &[u8]) -> bool {
 }
 
 /// The first 16 hexadecimal digits.
-pub fn short_hash(hash: &[u8]) -> String {
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+fn short(hash: &str) -> String {
+    hash.chars().take(16).collect()
 }
 
 #[cfg(test)]
