@@ -200,6 +200,13 @@ impl Memory {
         }
     }
 
+    /// Gives back a reference that [`PageRef::keep`] took. Panics if the frame is not one of ours.
+    pub fn release(&self, frame: Frame) {
+        let mut table = self.table.lock();
+        let id = table.by_frame(frame).expect("a frame of this cell");
+        table.put(id);
+    }
+
     fn queue(&self, id: PfdatId) -> &WaitQueue {
         let frame = self.table.lock().frame(id);
         &self.busy[frame.0 as usize % BUSY_QUEUES]
@@ -243,6 +250,14 @@ impl<'a> PageRef<'a> {
 
     pub(crate) fn id(&self) -> PfdatId {
         self.id
+    }
+
+    /// Keeps the page in memory for good, where a lifetime cannot go: the frame that holds it.
+    /// [`Memory::release`] undoes it.
+    pub fn keep(self) -> Frame {
+        let frame = self.frame();
+        core::mem::forget(self);
+        frame
     }
 
     /// The reference itself, to be kept where a lifetime cannot go; [`PageRef::from_raw`] undoes it.
