@@ -13,13 +13,17 @@ extern crate alloc;
 extern crate std;
 
 pub mod abi;
+pub mod block;
 pub mod cred;
 pub mod errno;
+pub mod ext2;
 pub mod file;
 pub mod io;
 pub mod name;
 pub mod pipe;
 pub mod poll;
+#[cfg(test)]
+mod testing;
 pub mod tty;
 pub mod vnode;
 

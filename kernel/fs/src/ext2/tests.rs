@@ -1,0 +1,587 @@
+//! ext2 against e2fsprogs: images made by `mke2fs -d`, judged by `e2fsck -fn`, read by `debugfs`.
+
+use super::Ext2;
+use crate::abi::{FileType, at::*, oflag::*, rename::*};
+use crate::cred::Cred;
+use crate::errno::{Errno, Result};
+use crate::io::{SliceSink, SliceSource, VecSink};
+use crate::name::{At, Namespace, Place};
+use crate::testing::{MemDisk, Rng, StepClock, cache};
+use crate::vnode::{FileSystem, FsId};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{eprintln, fs, println};
+
+/// A scratch folder that goes when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("hive-ext2-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> Option<(bool, String)> {
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let out = Command::new(program).args(args).env("PATH", path).output();
+    match out {
+        Ok(o) => {
+            let text = [o.stdout, o.stderr].concat();
+            Some((o.status.success(), String::from_utf8_lossy(&text).into_owned()))
+        }
+        Err(_) => {
+            println!("skipped: {program} (e2fsprogs) is not installed");
+            None
+        }
+    }
+}
+
+/// An image of `blocks` blocks with what lies in `tree`.
+fn make_image(dir: &Path, tree: Option<&Path>, options: &[&str], blocks: u32) -> Option<Vec<u8>> {
+    let image = dir.join("image");
+    let _ = fs::remove_file(&image);
+    let (image_str, blocks) = (image.to_str().unwrap().to_string(), blocks.to_string());
+    let mut args = alloc::vec!["-q", "-F", "-t", "ext2"];
+    args.extend_from_slice(options);
+    let tree = tree.map(|t| t.to_str().unwrap().to_string());
+    if let Some(t) = &tree {
+        args.extend_from_slice(&["-d", t]);
+    }
+    args.extend_from_slice(&[&image_str, &blocks]);
+    let (ok, text) = run("mke2fs", &args)?;
+    assert!(ok, "mke2fs: {text}");
+    Some(fs::read(&image).unwrap())
+}
+
+/// e2fsck finds nothing to mend.
+fn check(dir: &Path, data: &[u8]) {
+    let image = dir.join("checked");
+    fs::write(&image, data).unwrap();
+    let (ok, text) = run("e2fsck", &["-fn", image.to_str().unwrap()]).unwrap();
+    assert!(ok, "e2fsck: {text}");
+}
+
+struct World {
+    fs: Arc<Ext2>,
+    disk: Arc<MemDisk>,
+    ns: Arc<Namespace>,
+    root: Place,
+    cred: Cred,
+}
+
+impl World {
+    fn mount(data: Vec<u8>, frames: usize) -> Result<World> {
+        let (cache, ram) = cache(frames);
+        let disk = MemDisk::new(data, ram);
+        let fs = Ext2::mount(disk.clone(), cache, FsId::new(0, 1), StepClock::new())?;
+        let ns = Namespace::new(fs.clone(), false, "/dev/test")?;
+        let root = ns.root();
+        Ok(World { fs, disk, ns, root, cred: Cred::root() })
+    }
+
+    fn at(&self) -> At<'_> {
+        At { ns: &self.ns, root: &self.root, base: &self.root, cred: &self.cred }
+    }
+
+    fn write(&self, path: &str, offset: u64, data: &[u8]) -> Result<()> {
+        let f = self.at().open(path.as_bytes(), O_RDWR | O_CREAT, 0o644)?;
+        assert_eq!(f.pwrite(offset, &mut SliceSource::new(data))?, data.len());
+        Ok(())
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>> {
+        let f = self.at().open(path.as_bytes(), O_RDONLY, 0)?;
+        let mut sink = VecSink::new(1 << 26);
+        while f.read(&mut sink)? > 0 {}
+        Ok(sink.data)
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        let dir = self.at().resolve(path.as_bytes(), true)?;
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        // In small steps, so that cookies are used.
+        loop {
+            let mut n = 0;
+            dir.vnode().readdir(cookie, &mut |e| {
+                if n == 3 {
+                    return false;
+                }
+                n += 1;
+                cookie = e.next;
+                names.push(String::from_utf8_lossy(e.name).into_owned());
+                true
+            })?;
+            if n == 0 {
+                break;
+            }
+        }
+        names.retain(|n| n != "." && n != "..");
+        names.sort();
+        Ok(names)
+    }
+
+    fn image(&self) -> Vec<u8> {
+        self.disk.data.lock().unwrap().clone()
+    }
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng(seed | 1);
+    (0..len).map(|_| rng.below(256) as u8).collect()
+}
+
+#[test]
+fn reads_what_mke2fs_wrote() {
+    let scratch = Scratch::new("read");
+    let tree = scratch.0.join("tree");
+    fs::create_dir_all(tree.join("sub/deep")).unwrap();
+    let big = pattern(5, 5_000_000);
+    fs::write(tree.join("big"), &big).unwrap();
+    fs::write(tree.join("sub/deep/small"), b"hello\n").unwrap();
+    std::os::unix::fs::symlink("sub/deep/small", tree.join("fast")).unwrap();
+    let long = format!("sub/{}deep/small", "./".repeat(100));
+    std::os::unix::fs::symlink(&long, tree.join("slow")).unwrap();
+    for i in 0..300 {
+        fs::write(tree.join(format!("sub/file-number-{i:04}")), format!("{i}")).unwrap();
+    }
+    for block in ["1024", "2048", "4096"] {
+        let Some(image) = make_image(&scratch.0, Some(&tree), &["-b", block], 16384) else {
+            return;
+        };
+        let w = World::mount(image, 400).unwrap();
+        assert_eq!(w.read("/big").unwrap(), big, "block size {block}");
+        assert_eq!(w.read("/fast").unwrap(), b"hello\n");
+        assert_eq!(w.read("/slow").unwrap(), b"hello\n");
+        assert_eq!(w.at().readlink(b"/slow").unwrap(), long.as_bytes());
+        assert_eq!(w.list("/sub").unwrap().len(), 301);
+        assert_eq!(w.read("/sub/file-number-0299").unwrap(), b"299");
+        assert_eq!(w.read("/nothing").unwrap_err(), Errno::ENOENT);
+    }
+}
+
+/// The model: names, and contents by number so that hard links share them.
+#[derive(Clone, Debug, PartialEq)]
+enum Node {
+    Dir,
+    File(usize),
+    Link(String),
+}
+
+#[derive(Default)]
+struct Model {
+    names: BTreeMap<String, Node>,
+    contents: Vec<Vec<u8>>,
+}
+
+impl Model {
+    fn pick(&self, rng: &mut Rng, want: impl Fn(&Node) -> bool) -> Option<String> {
+        let all: Vec<_> = self.names.iter().filter(|(_, n)| want(n)).collect();
+        (!all.is_empty()).then(|| all[rng.below(all.len() as u64) as usize].0.clone())
+    }
+    fn dir(&self, rng: &mut Rng) -> String {
+        let own = self.pick(rng, |n| *n == Node::Dir);
+        if rng.below(3) == 0 { String::new() } else { own.unwrap_or_default() }
+    }
+    fn fresh(&self, rng: &mut Rng) -> String {
+        let longest = if rng.below(9) == 0 { 200 } else { 12 };
+        let len = 1 + rng.below(longest) as usize;
+        let name: String = (0..len).map(|_| (b'a' + rng.below(26) as u8) as char).collect();
+        format!("{}/{name}", self.dir(rng))
+    }
+    fn children(&self, dir: &str) -> Vec<String> {
+        let under = |p: &&String| {
+            p.strip_prefix(dir).and_then(|r| r.strip_prefix('/')).is_some_and(|r| !r.contains('/'))
+        };
+        self.names.keys().filter(under).cloned().collect()
+    }
+}
+
+fn is_file(n: &Node) -> bool {
+    matches!(n, Node::File(_))
+}
+
+/// One random operation on both; what is possible in the model must succeed on the disk.
+fn step(w: &World, m: &mut Model, rng: &mut Rng) {
+    let at = w.at();
+    match rng.below(14) {
+        0..=2 => {
+            let path = m.fresh(rng);
+            if m.names.contains_key(&path) {
+                assert_eq!(at.mkdir(path.as_bytes(), 0o755), Err(Errno::EEXIST));
+                return;
+            }
+            w.write(&path, 0, b"").unwrap();
+            m.contents.push(Vec::new());
+            m.names.insert(path, Node::File(m.contents.len() - 1));
+        }
+        3..=5 => {
+            let Some(path) = m.pick(rng, is_file) else { return };
+            let Node::File(c) = m.names[&path] else { return };
+            let far = if rng.below(12) == 0 { 6_000_000 } else { 90_000 };
+            let (offset, len) = (rng.below(far) as usize, rng.below(30_000) as usize);
+            let data = pattern(rng.0, len);
+            w.write(&path, offset as u64, &data).unwrap();
+            let content = &mut m.contents[c];
+            if len > 0 {
+                content.resize(content.len().max(offset + len), 0);
+                content[offset..offset + len].copy_from_slice(&data);
+            }
+        }
+        6 => {
+            let Some(path) = m.pick(rng, is_file) else { return };
+            let Node::File(c) = m.names[&path] else { return };
+            let size = rng.below(100_000);
+            at.truncate(path.as_bytes(), size).unwrap();
+            m.contents[c].resize(size as usize, 0);
+        }
+        7 => {
+            let path = m.fresh(rng);
+            if !m.names.contains_key(&path) {
+                at.mkdir(path.as_bytes(), 0o755).unwrap();
+                m.names.insert(path, Node::Dir);
+            }
+        }
+        8 => {
+            let Some(path) = m.pick(rng, |n| *n == Node::Dir) else { return };
+            if m.children(&path).is_empty() {
+                at.unlink(path.as_bytes(), AT_REMOVEDIR).unwrap();
+                m.names.remove(&path);
+            } else {
+                let r = at.unlink(path.as_bytes(), AT_REMOVEDIR);
+                assert_eq!(r, Err(Errno::ENOTEMPTY));
+            }
+        }
+        9 => {
+            let Some(path) = m.pick(rng, |n| *n != Node::Dir) else { return };
+            // Half the time it is open while it loses its name.
+            let open = at.open(path.as_bytes(), O_RDONLY | O_NOFOLLOW, 0);
+            at.unlink(path.as_bytes(), 0).unwrap();
+            let node = m.names.remove(&path);
+            if let (Ok(f), Some(Node::File(c))) = (open, node) {
+                let mut sink = VecSink::new(1 << 26);
+                while f.read(&mut sink).unwrap() > 0 {}
+                assert!(sink.data == m.contents[c]);
+            }
+        }
+        10 => {
+            let Some(path) = m.pick(rng, is_file) else { return };
+            let new = m.fresh(rng);
+            if !m.names.contains_key(&new) {
+                at.link(path.as_bytes(), &at, new.as_bytes(), 0).unwrap();
+                m.names.insert(new, m.names[&path].clone());
+            }
+        }
+        11 => {
+            let path = m.fresh(rng);
+            let target = "t".repeat(1 + rng.below(200) as usize);
+            if !m.names.contains_key(&path) {
+                at.symlink(target.as_bytes(), path.as_bytes()).unwrap();
+                m.names.insert(path, Node::Link(target));
+            }
+        }
+        12 => rename(w, m, rng),
+        _ => {
+            let Some(path) = m.pick(rng, is_file) else { return };
+            let Node::File(c) = m.names[&path] else { return };
+            assert!(w.read(&path).unwrap() == m.contents[c], "{path}");
+        }
+    }
+}
+
+fn rename(w: &World, m: &mut Model, rng: &mut Rng) {
+    let at = w.at();
+    let Some(old) = m.pick(rng, |_| true) else { return };
+    let existing = m.pick(rng, |_| true).unwrap();
+    let new = if rng.below(3) == 0 { existing } else { m.fresh(rng) };
+    let result = at.rename(old.as_bytes(), &at, new.as_bytes(), 0);
+    let (node, target) = (m.names[&old].clone(), m.names.get(&new).cloned());
+    let below = new.starts_with(&format!("{old}/"));
+    let above = old.starts_with(&format!("{new}/"));
+    let dir = node == Node::Dir;
+    let want = match &target {
+        _ if old == new => Ok(()),
+        _ if dir && below => Err(Errno::EINVAL),
+        Some(t) if dir && *t != Node::Dir => Err(Errno::ENOTDIR),
+        Some(Node::Dir) if !dir => Err(Errno::EISDIR),
+        Some(Node::Dir) if above || !m.children(&new).is_empty() => Err(Errno::ENOTEMPTY),
+        _ => Ok(()),
+    };
+    assert_eq!(result, want, "rename {old} {new}");
+    let same_file = is_file(&node) && target.as_ref() == Some(&node);
+    if want.is_err() || old == new || same_file {
+        return;
+    }
+    let prefix = format!("{old}/");
+    let moved: Vec<_> =
+        m.names.keys().filter(|p| **p == old || p.starts_with(&prefix)).cloned().collect();
+    for p in moved {
+        let n = m.names.remove(&p).unwrap();
+        m.names.insert(format!("{new}{}", &p[old.len()..]), n);
+    }
+}
+
+fn compare(w: &World, m: &Model) {
+    for (path, node) in &m.names {
+        let attr = w.at().stat(path.as_bytes(), AT_SYMLINK_NOFOLLOW).unwrap().0;
+        match node {
+            Node::Dir => {
+                let names = m.children(path).len();
+                assert_eq!(w.list(path).unwrap().len(), names, "{path}");
+                let dirs = m.children(path).iter().filter(|p| m.names[*p] == Node::Dir).count();
+                assert_eq!(attr.nlink as usize, 2 + dirs);
+            }
+            Node::File(c) => {
+                let names = m.names.values().filter(|n| *n == node).count();
+                assert_eq!(attr.nlink as usize, names);
+                assert!(w.read(path).unwrap() == m.contents[*c], "{path}");
+            }
+            Node::Link(t) => assert_eq!(w.at().readlink(path.as_bytes()).unwrap(), t.as_bytes()),
+        }
+    }
+}
+
+/// debugfs reads the same tree off the image.
+fn compare_debugfs(dir: &Path, data: &[u8], m: &Model) {
+    let (image, out) = (dir.join("dumped"), dir.join("out"));
+    let _ = fs::remove_dir_all(&out);
+    fs::create_dir(&out).unwrap();
+    fs::write(&image, data).unwrap();
+    let request = format!("rdump / {}", out.display());
+    run("debugfs", &["-R", &request, image.to_str().unwrap()]).unwrap();
+    for (path, node) in &m.names {
+        let host = out.join(&path[1..]);
+        match node {
+            Node::File(c) => assert!(fs::read(&host).unwrap() == m.contents[*c], "{path}"),
+            Node::Link(t) => assert_eq!(fs::read_link(&host).unwrap().to_str().unwrap(), t),
+            Node::Dir => assert!(host.is_dir()),
+        }
+    }
+}
+
+fn random_run(block: &str, seed: u64, steps: usize) {
+    let scratch = Scratch::new(&format!("random-{block}-{seed}"));
+    let bytes: u32 = 48 << 20;
+    let blocks = bytes / block.parse::<u32>().unwrap();
+    let Some(image) = make_image(&scratch.0, None, &["-b", block, "-N", "4000"], blocks) else {
+        return;
+    };
+    let w = World::mount(image, 600).unwrap();
+    let mut m = Model::default();
+    let mut rng = Rng(seed);
+    for i in 0..steps {
+        step(&w, &mut m, &mut rng);
+        if i % 400 == 399 {
+            w.fs.sync().unwrap();
+            check(&scratch.0, &w.image());
+        }
+    }
+    compare(&w, &m);
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+    compare_debugfs(&scratch.0, &w.image(), &m);
+    // And again from the disk alone.
+    compare(&World::mount(w.image(), 300).unwrap(), &m);
+}
+
+#[test]
+fn random_operations_match_a_model_4k() {
+    random_run("4096", 11, 1500);
+}
+
+#[test]
+fn random_operations_match_a_model_1k() {
+    random_run("1024", 12, 1500);
+}
+
+#[test]
+fn sparse_files_and_the_whole_tree_of_indirect_blocks() {
+    let scratch = Scratch::new("sparse");
+    let Some(image) = make_image(&scratch.0, None, &["-b", "1024"], 8192) else { return };
+    let w = World::mount(image, 300).unwrap();
+    // One block below each kind of indirect block: 1 KB blocks, 256 pointers each.
+    let kb = 1024;
+    let places = [0, 12 * kb, (12 + 256) * kb, (12 + 256 + 65536) * kb, 1 << 33];
+    for at in places {
+        w.write("/holes", at, b"x").unwrap();
+    }
+    let attr = w.at().stat(b"/holes", 0).unwrap().0;
+    assert_eq!(attr.size, (1 << 33) + 1);
+    assert_eq!(attr.blocks, 2 * (5 + 1 + 2 + 3 + 2), "5 of data, 8 indirect");
+    let f = w.at().open(b"/holes", O_RDONLY, 0).unwrap();
+    let mut hole = [1; 100];
+    f.pread(5 * kb, &mut SliceSink::new(&mut hole)).unwrap();
+    assert_eq!(hole, [0; 100]);
+    assert_eq!(f.lseek(1, crate::abi::seek::SEEK_HOLE), Ok(kb));
+    assert_eq!(f.lseek(kb as i64, crate::abi::seek::SEEK_DATA), Ok(12 * kb));
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+    let free = w.fs.statfs().unwrap().bfree;
+    w.at().truncate(b"/holes", 13 * kb).unwrap();
+    assert_eq!(w.at().stat(b"/holes", 0).unwrap().0.blocks, 2 * 3);
+    drop(f);
+    w.at().unlink(b"/holes", 0).unwrap();
+    assert_eq!(w.fs.statfs().unwrap().bfree, free + 13);
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+}
+
+#[test]
+fn full_disk_says_so_and_stays_consistent() {
+    let scratch = Scratch::new("full");
+    let Some(image) = make_image(&scratch.0, None, &["-b", "4096", "-N", "64"], 600) else {
+        return;
+    };
+    let w = World::mount(image, 2000).unwrap();
+    let chunk = pattern(9, 300_000);
+    let mut end = None;
+    for i in 0..100 {
+        if let Err(e) =
+            w.at().open(format!("/f{i}").as_bytes(), O_RDWR | O_CREAT, 0o644).and_then(|f| {
+                let mut src = SliceSource::new(&chunk);
+                f.write(&mut src)?;
+                if crate::io::ByteSource::left(&src) > 0 {
+                    f.write(&mut src).map(drop)
+                } else {
+                    Ok(())
+                }
+            })
+        {
+            end = Some(e);
+            break;
+        }
+    }
+    assert_eq!(end, Some(Errno::ENOSPC));
+    assert_eq!(w.fs.statfs().unwrap().bfree, 0);
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+    w.at().unlink(b"/f0", 0).unwrap();
+    w.write("/again", 0, &chunk[..100_000]).unwrap();
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+}
+
+#[test]
+fn open_file_without_a_name_lives_until_closed() {
+    let scratch = Scratch::new("orphan");
+    let Some(image) = make_image(&scratch.0, None, &["-b", "4096"], 1000) else { return };
+    let w = World::mount(image, 300).unwrap();
+    w.write("/f", 0, &pattern(1, 50_000)).unwrap();
+    w.fs.sync().unwrap();
+    let free = w.fs.statfs().unwrap().bfree;
+    let f = w.at().open(b"/f", O_RDWR, 0).unwrap();
+    w.at().unlink(b"/f", 0).unwrap();
+    assert_eq!(w.fs.statfs().unwrap().bfree, free);
+    assert_eq!(f.getattr().unwrap().nlink, 0);
+    f.pwrite(60_000, &mut SliceSource::new(b"still")).unwrap();
+    let id = f.vnode().id();
+    drop(f);
+    assert!(w.fs.statfs().unwrap().bfree > free);
+    assert_eq!(w.fs.vnode(id).err(), Some(Errno::ESTALE));
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+    // The number is used again, in another life.
+    w.write("/g", 0, b"new").unwrap();
+    assert_eq!(w.fs.vnode(id).err(), Some(Errno::ESTALE));
+}
+
+#[test]
+fn exchange_and_noreplace() {
+    let scratch = Scratch::new("exchange");
+    let Some(image) = make_image(&scratch.0, None, &["-b", "1024"], 4000) else { return };
+    let w = World::mount(image, 300).unwrap();
+    let at = w.at();
+    at.mkdir(b"/a", 0o755).unwrap();
+    at.mkdir(b"/a/d", 0o755).unwrap();
+    w.write("/f", 0, b"file").unwrap();
+    assert_eq!(at.rename(b"/f", &at, b"/a", RENAME_NOREPLACE), Err(Errno::EEXIST));
+    at.rename(b"/f", &at, b"/a/d", RENAME_EXCHANGE).unwrap();
+    assert_eq!(w.read("/a/d").unwrap(), b"file");
+    assert_eq!(at.stat(b"/f", 0).unwrap().0.kind, FileType::Dir);
+    assert_eq!(at.stat(b"/a", 0).unwrap().0.nlink, 2);
+    assert_eq!(at.stat(b"/f/..", 0).unwrap().0.ino, 2);
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
+}
+
+#[test]
+fn damaged_file_is_refused_to_earlier_openers() {
+    let scratch = Scratch::new("damage");
+    let Some(image) = make_image(&scratch.0, None, &["-b", "4096"], 1000) else { return };
+    let w = World::mount(image, 300).unwrap();
+    w.write("/f", 0, b"on disk").unwrap();
+    w.fs.sync().unwrap();
+    let f = w.at().open(b"/f", O_RDWR, 0).unwrap();
+    f.pwrite(0, &mut SliceSource::new(b"in core")).unwrap();
+    w.fs.cache().discard(|_| true);
+    assert_eq!(f.read(&mut VecSink::new(10)), Err(Errno::EIO));
+    assert_eq!(f.fsync(false), Err(Errno::EIO));
+    assert_eq!(w.read("/f").unwrap(), b"on disk");
+}
+
+/// Rubbish on the disk: errors, and nothing worse.
+#[test]
+fn rubbish_is_refused_in_finite_time() {
+    let scratch = Scratch::new("fuzz");
+    let tree = scratch.0.join("tree");
+    fs::create_dir_all(tree.join("d/e")).unwrap();
+    fs::write(tree.join("d/f"), pattern(2, 400_000)).unwrap();
+    std::os::unix::fs::symlink("d/f", tree.join("l")).unwrap();
+    let Some(image) = make_image(&scratch.0, Some(&tree), &["-b", "1024"], 1200) else { return };
+    let rounds = 1200;
+    for seed in 1..=rounds {
+        let mut rng = Rng(seed * 0x9e37_79b9);
+        let mut bad = image.clone();
+        for _ in 0..1 + rng.below(30) {
+            // Mostly metadata: superblock, descriptors, bitmaps, tables, first data.
+            let zone = if rng.below(4) == 0 { bad.len() as u64 } else { 64 * 1024 };
+            let at = rng.below(zone) as usize;
+            match rng.below(3) {
+                0 => bad[at] = rng.below(256) as u8,
+                1 => bad[at] ^= 1 << rng.below(8),
+                _ => {
+                    let word = (rng.below(1300) as u32).to_le_bytes();
+                    let at = (at & !3).min(bad.len() - 4);
+                    bad[at..at + 4].copy_from_slice(&word);
+                }
+            }
+        }
+        let Ok(w) = World::mount(bad, 500) else { continue };
+        let at = w.at();
+        for path in ["/", "/d", "/d/e", "/lost+found"] {
+            let _ = w.list(path);
+        }
+        for path in ["/d/f", "/l", "/d/e/../f"] {
+            let _ = at.open(path.as_bytes(), O_RDWR, 0).map(|f| {
+                let mut sink = VecSink::new(1 << 20);
+                while f.read(&mut sink).is_ok_and(|n| n > 0) {}
+                let _ = f.lseek(0, crate::abi::seek::SEEK_HOLE);
+            });
+        }
+        let _ = w.write("/d/e/new", 300_000, b"data");
+        let _ = at.mkdir(b"/d/e/sub", 0o755);
+        let _ = at.symlink(&[b'x'; 100], b"/d/sl");
+        let _ = at.rename(b"/d/e", &at, b"/moved", 0);
+        let _ = at.rename(b"/d/f", &at, b"/d/g", 0);
+        let _ = at.truncate(b"/d/g", 10);
+        let _ = at.unlink(b"/d/g", 0);
+        let _ = at.unlink(b"/moved/sub", AT_REMOVEDIR);
+        let _ = at.chdir(b"/moved").map(|p| w.ns.path_of(&p, &w.root));
+        let _ = w.fs.sync();
+    }
+    eprintln!("{rounds} damaged images");
+}
