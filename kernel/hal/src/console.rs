@@ -132,7 +132,7 @@ pub fn service() {
 }
 
 /// Writes without locks, for a dying cell.
-pub(crate) fn emergency(message: &fmt::Arguments) {
+pub fn emergency(message: &fmt::Arguments) {
     struct Raw;
     impl Write for Raw {
         fn write_str(&mut self, s: &str) -> fmt::Result {

@@ -11,7 +11,6 @@ use hive_sync::hart as irq;
 
 /// A kernel thread's place in execution. While `busy` a hart runs it, or has not yet left its
 /// stack.
-#[repr(C)]
 pub struct KernelContext {
     sp: UnsafeCell<usize>,
     busy: AtomicBool,
@@ -62,15 +61,11 @@ hal_thread_start:
 );
 
 unsafe extern "C" {
-    fn hal_switch(
-        save: *mut usize,
-        load: usize,
-        from: *const KernelContext,
-    ) -> *const KernelContext;
+    fn hal_switch(save: *mut usize, load: usize, from: *const ()) -> *const ();
     static hal_thread_start: u8;
 }
 
-extern "C" fn start(from: *const KernelContext, f: extern "C" fn() -> !) -> ! {
+extern "C" fn start(from: *const (), f: extern "C" fn() -> !) -> ! {
     arrived(from);
     irq::set_irq_was_on(true);
     f()
@@ -145,14 +140,15 @@ pub fn switch_to(next: Arc<dyn HasContext>) {
     ALIVE.with(|a| a.leaving.set(a.running.replace(Some(next))));
     // SAFETY: `from` is the running context and `to` the next: the hart keeps both alive. `to` was
     // not busy, so its sp is that of a stack nobody runs on.
-    let from = unsafe { hal_switch((*from).sp.get(), *(*to).sp.get(), from) };
+    let from = unsafe { hal_switch((*from).sp.get(), *(*to).sp.get(), from.cast()) };
     // Another hart now, perhaps.
     arrived(from);
     irq::set_irq_was_on(was_on);
 }
 
 /// The first thing on a new stack: lets go of the thread that was left.
-fn arrived(from: *const KernelContext) {
+fn arrived(from: *const ()) {
+    let from: *const KernelContext = from.cast();
     // SAFETY: `leaving` keeps what this hart ran before alive.
     unsafe { (*from).busy.store(false) };
     let left = ALIVE.with(|a| a.leaving.take());

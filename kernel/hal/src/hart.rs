@@ -6,8 +6,8 @@ use crate::context::KernelContext;
 use crate::user::UserContext;
 use core::cell::Cell;
 use core::ptr;
+use hive_sync::AtomicUsize;
 use hive_sync::hart::HartSync;
-use hive_sync::{AtomicU64, AtomicUsize};
 
 /// What a hart keeps for itself. Others may read the atomics only.
 #[repr(C, align(128))]
@@ -17,8 +17,6 @@ pub struct Hart {
     id: AtomicUsize,
     /// Node the hart belongs to.
     node: AtomicUsize,
-    /// Ticks of this hart's clock: the word other cells watch (Hive §4.3).
-    clock: AtomicU64,
     pub(crate) current: Cell<*const KernelContext>,
     pub(crate) fp_owner: Cell<*const UserContext>,
 }
@@ -32,7 +30,6 @@ impl Hart {
             sync: HartSync::new(),
             id: AtomicUsize::new(usize::MAX),
             node: AtomicUsize::new(0),
-            clock: AtomicU64::new(0),
             current: Cell::new(ptr::null()),
             fp_owner: Cell::new(ptr::null()),
         }
@@ -46,11 +43,6 @@ impl Hart {
     /// Node the hart belongs to.
     pub fn node(&self) -> usize {
         self.node.load()
-    }
-
-    /// The clock word: ticks counted by this hart.
-    pub fn clock(&self) -> &AtomicU64 {
-        &self.clock
     }
 
     pub(crate) fn set(&self, id: usize, node: usize) {

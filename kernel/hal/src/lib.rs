@@ -54,12 +54,40 @@ pub enum Access {
     Execute,
 }
 
-/// Shows event `CODE` with `value` to whoever watches the machine ([`hive_platform::mark`]).
-#[inline(always)]
-pub fn mark<const CODE: u16>(value: u64) {
-    // SAFETY: a HINT changes nothing.
-    unsafe {
-        core::arch::asm!(".word {}", const hive_platform::mark::instruction(CODE),
-            in("a0") value, options(nomem, nostack, preserves_flags));
-    }
+/// Mark codes that [`mark`] takes.
+pub const MARKS: u16 = 128;
+
+core::arch::global_asm!(
+    r#"
+    .section .text
+    .option push
+    .option norvc
+    // a0 = value, a1 = code: into a table of HINT and return.
+    .global hal_mark
+hal_mark:
+    slli  a1, a1, 3
+    lla   t0, 1f
+    add   t0, t0, a1
+    jr    t0
+1:  .set  n, 0
+    .rept {marks}
+    .word {mark} + (n << 20)
+    ret
+    .set  n, n + 1
+    .endr
+    .option pop
+    "#,
+    marks = const MARKS,
+    mark = const hive_platform::mark::instruction(0),
+);
+
+unsafe extern "C" {
+    fn hal_mark(value: u64, code: u64);
+}
+
+/// Shows event `code` with `value` to whoever watches the machine ([`hive_platform::mark`]).
+pub fn mark(code: u16, value: u64) {
+    assert!(code < MARKS);
+    // SAFETY: a HINT changes nothing; the code is in the table.
+    unsafe { hal_mark(value, code.into()) };
 }

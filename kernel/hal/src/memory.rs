@@ -9,7 +9,7 @@ use crate::devicetree::Machine;
 use alloc::vec::Vec;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
-use hive_sync::{Once, SpinLock, rank};
+use hive_sync::{AtomicU64, Once, SpinLock, rank};
 use talc::base::Talc;
 use talc::base::binning::Binning;
 use talc::source::Source;
@@ -18,8 +18,9 @@ use talc::source::Source;
 pub const PAGE: u64 = hive_platform::PAGE_SIZE;
 /// Where physical memory appears, readable and writable, never executable.
 pub const DIRECT_BASE: u64 = 0xffff_ffc0_0000_0000;
-/// Physical addresses below this are in the direct map.
-pub const DIRECT_SIZE: u64 = 128 << 30;
+/// Physical addresses below this are in the direct map: all that the platform has.
+pub const DIRECT_SIZE: u64 = 144 << 30;
+const _: () = assert!(hive_platform::map::PHYSICAL_END <= DIRECT_SIZE);
 /// Where the image is linked.
 pub const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
 
@@ -68,6 +69,20 @@ pub unsafe fn with_frame<R>(pa: Pa, f: impl FnOnce(&mut [u8; PAGE as usize]) -> 
     assert!(pa.0.is_multiple_of(PAGE) && pa.0 < DIRECT_SIZE);
     // SAFETY: the caller's promise; the direct map covers the frame.
     f(unsafe { &mut *direct(pa).cast() })
+}
+
+/// Words of a page that other cells read.
+pub type Page = [AtomicU64; PAGE as usize / 8];
+
+/// The page `offset` bytes from the start of the cell's DRAM: one of those below the image, which
+/// nobody allocates. Other cells may read it at any time, so it is words, never bytes.
+pub fn published(offset: u64) -> &'static Page {
+    use hive_platform::map::KERNEL_OFFSET;
+    assert!(offset.is_multiple_of(PAGE) && offset >= KERNEL_OFFSET / 2 && offset < KERNEL_OFFSET);
+    let image = IMAGE_PA.get().copied().unwrap_or(KERNEL_OFFSET);
+    // SAFETY: the upper half of what lies below the image is above any firmware, in the direct
+    // map, in no range given to an allocator, and reached through here only, as atomics.
+    unsafe { &*direct(Pa(image - KERNEL_OFFSET + offset)).cast() }
 }
 
 /// A run of physical memory of one node.

@@ -3,13 +3,13 @@
 //! A machine without it (QEMU `virt`) runs one cell, and [`get`] is `None`.
 
 use crate::devicetree::{Machine, machine};
-use crate::hart;
 use crate::memory::{PAGE, Pa};
 use crate::mmio::Mmio;
+use crate::{hart, uaccess};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use hive_platform::controller as reg;
 use hive_platform::sips::{Class, LINE, SendStatus};
+use hive_platform::{controller as reg, flash, map};
 use hive_sync::Once;
 
 /// The page belongs to a node that is not the running hart's.
@@ -154,6 +154,35 @@ impl Platform for Magic {
     fn reset_cause(&self) -> u64 {
         hive_sync::hart::without_irq(|| self.local().0.read64(reg::RESET_CAUSE))
     }
+}
+
+/// The cut of the machine that this cell is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of this cell.
+    pub cell: usize,
+    /// Number of cells.
+    pub cells: usize,
+}
+
+/// Which cell this is: from the boot flash of its first node, as firmware found it there. A
+/// machine without controllers is one cell.
+pub fn place() -> Place {
+    let m = machine();
+    let alone = Place { cell: 0, cells: 1 };
+    if m.controllers.is_empty() {
+        return alone;
+    }
+    let first = m.cell_nodes.first().copied().unwrap_or(0);
+    let mut bytes = [0; flash::HEADER_SIZE];
+    if uaccess::careful_copy(&mut bytes, Pa(map::flash(first))).is_err() {
+        return alone; // no flash: started by a loader
+    }
+    let cells = flash::Header::from_bytes(&bytes).map_or(1, |h| h.partitions as usize);
+    if !(1..=m.nodes()).contains(&cells) {
+        return alone;
+    }
+    Place { cell: hive_platform::cell_of_node(first, m.nodes(), cells), cells }
 }
 
 /// Firewall bits of all harts of this cell.

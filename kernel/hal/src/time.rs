@@ -22,6 +22,16 @@ fn scale(value: u64, by: u64) -> u64 {
     ((u128::from(value) * u128::from(by)) >> 32) as u64
 }
 
+/// The `time` CSR.
+pub fn ticks() -> u64 {
+    csr_read!("time")
+}
+
+/// The `cycle` CSR.
+pub fn cycles() -> u64 {
+    csr_read!("cycle")
+}
+
 /// Nanoseconds since power-on.
 pub fn now_ns() -> u64 {
     scale(csr_read!("time"), NS_PER_TICK.advisory())

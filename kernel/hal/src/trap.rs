@@ -10,7 +10,7 @@
 
 use crate::csr::*;
 use crate::user::{REGS_AT, STATUS_AT, UserContext};
-use crate::{Access, hart, uaccess};
+use crate::{Access, uaccess};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use hive_platform::map::SIPS_INTERRUPT;
@@ -157,7 +157,7 @@ pub trait Hooks: Sync {
     /// Interrupts are as they were at the access, and this may sleep if they were on.
     fn user_fault(&self, address: u64, access: Access) -> bool;
     /// The cell dies: leave the record. No allocation, no locks.
-    fn die(&self, message: &core::fmt::Arguments);
+    fn die(&self, death: &crate::panic::Death);
 }
 
 static HOOKS: Once<&'static dyn Hooks> = Once::new();
@@ -271,5 +271,5 @@ fn ask_user_fault(frame: &KernelFrame, address: u64, access: Access) -> bool {
 }
 
 extern "C" fn overflow(sp: u64) -> ! {
-    panic!("kernel stack overflow: sp {sp:#x}, pc {:#x}, hart {}", csr_read!("sepc"), hart::index())
+    crate::panic::stack_overflow(sp, csr_read!("sepc"), csr_read!("scause"))
 }

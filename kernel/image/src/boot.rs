@@ -1,6 +1,6 @@
 //! The order of boot, on one screen.
 
-use crate::{sched, selftest, smp, trap};
+use crate::{cell, sched, selftest, smp, trap};
 use hive_hal::entry::Boot;
 use hive_hal::{console, platform, println};
 
@@ -17,6 +17,7 @@ pub fn main(boot: Boot) -> ! {
         boot.image.0,
     );
     platform::init(machine);
+    cell::init();
     trap::install();
     sched::install();
     smp::start_others(machine);

@@ -1,6 +1,6 @@
 //! The cell kernel: boot order and wiring.
 //!
-//! Reading order: [`boot`] (the order of boot), [`sched`] (threads), [`time`] (ticks, deadlines),
+//! Reading order: [`boot`] (the order of boot), [`cell`] (who we are), [`sched`] (threads), [`time`] (ticks, deadlines),
 //! [`smp`] (the other harts), [`trap`] (what each kind of trap leads to).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -9,6 +9,8 @@ extern crate alloc;
 
 #[cfg(target_os = "none")]
 mod boot;
+#[cfg(target_os = "none")]
+mod cell;
 #[cfg(target_os = "none")]
 mod sched;
 #[cfg(target_os = "none")]

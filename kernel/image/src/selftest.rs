@@ -1,6 +1,7 @@
 //! `selftest=1` among the boot arguments: what only a hart can show, then power off.
+//! `selftest=panic|fault|overflow`: a death of that kind.
 
-use crate::sched;
+use crate::{cell, sched};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hive_hal::devicetree::Machine;
@@ -12,6 +13,14 @@ use hive_sync::{AtomicU64, Mutex, WaitQueue, now_ns};
 
 /// Runs everything; the exit code of the machine is the answer.
 pub fn run(machine: &Machine) {
+    match machine.argument("selftest") {
+        Some("panic") => panic!("asked for"),
+        Some("fault") => fault(),
+        Some("overflow") => {
+            println!("{}", overflow(1));
+        }
+        _ => {}
+    }
     threads();
     ticks();
     careful(machine);
@@ -19,6 +28,19 @@ pub fn run(machine: &Machine) {
     disks(machine);
     println!("selftest: all passed");
     sbi::system_reset(sbi::Reset::Shutdown);
+}
+
+/// A store to nowhere: a kernel trap.
+#[allow(unsafe_code)]
+fn fault() {
+    // SAFETY: nothing is mapped there, so nothing changes: the cell dies.
+    unsafe { core::ptr::with_exposed_provenance_mut::<u64>(0x1234_5678).write_volatile(1) };
+}
+
+#[allow(unconditional_recursion)]
+fn overflow(depth: u64) -> u64 {
+    let room = core::hint::black_box([depth; 64]);
+    overflow(depth + 1) + room[depth as usize % 64]
 }
 
 fn threads() {
@@ -50,7 +72,7 @@ fn threads() {
 }
 
 fn ticks() {
-    let words = || hart::all().iter().map(|h| h.clock().load()).collect::<Vec<_>>();
+    let words = || (0..hart::count()).map(|i| cell::clock(i).load()).collect::<Vec<_>>();
     let (before, start) = (words(), now_ns());
     hive_sync::sched::sleep_ns(100_000_000);
     let slept = now_ns() - start;

@@ -4,7 +4,7 @@
 //! is kept by the hart its thread slept on, whose timer is programmed for the earlier of tick and
 //! first deadline.
 
-use crate::sched;
+use crate::{cell, sched};
 use alloc::collections::BTreeSet;
 use core::cell::Cell;
 use hive_hal::hart::{self, PerHart};
@@ -50,7 +50,7 @@ pub fn interrupt() {
         due
     });
     if ticked {
-        hart::local().clock().fetch_add(1);
+        cell::clock(hart::index()).fetch_add(1);
         sched::tick();
         let handlers = *HANDLERS.lock();
         handlers.iter().flatten().for_each(|f| f());

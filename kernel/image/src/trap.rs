@@ -1,7 +1,7 @@
 //! What each kind of trap leads to.
 
-use crate::time;
-use core::fmt::Arguments;
+use crate::{cell, time};
+use hive_hal::panic::Death;
 use hive_hal::trap::Hooks;
 use hive_hal::{Access, console, panic, plic};
 use hive_platform::sips::{CLASSES, Class};
@@ -51,7 +51,9 @@ impl Hooks for Kernel {
         USER_FAULT.get().is_some_and(|handler| handler(address, access))
     }
 
-    fn die(&self, _message: &Arguments) {}
+    fn die(&self, death: &Death) {
+        cell::leave_record(death);
+    }
 }
 
 /// Plugs the handlers in.
