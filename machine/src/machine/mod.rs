@@ -158,6 +158,8 @@ impl Machine {
                 return Stop::Stuck;
             }
             if next >= until.cycle {
+                // Nothing happens before it: time may as well be there.
+                self.now = self.now.max(until.cycle);
                 return Stop::Cycle;
             }
             self.now = self.now.max(next);
