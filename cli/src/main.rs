@@ -5,6 +5,7 @@
 //! it); a subcommand that runs a guest's command passes that command's status on.
 
 mod failure;
+mod machine;
 mod run;
 mod terminal;
 
@@ -21,6 +22,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Machine(machine::Args),
     Run(run::Args),
 }
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return failure::report_usage(&error),
     };
     let result = match cli.command {
+        Command::Machine(args) => machine::run(&args),
         Command::Run(args) => run::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

@@ -39,9 +39,9 @@ impl Image {
         Ok(Image::from_bytes(bytes))
     }
 
-    /// BLAKE3 hash of the image.
-    pub fn hash(&self) -> [u8; 32] {
-        self.hash
+    /// BLAKE3 hash of the image, in hexadecimal.
+    pub fn hash(&self) -> String {
+        blake3::Hash::from_bytes(self.hash).to_hex().to_string()
     }
 
     /// The image's bytes.
@@ -69,7 +69,7 @@ impl Disk {
 
     /// BLAKE3 hash of the base image, in hexadecimal.
     pub fn base_hash(&self) -> String {
-        blake3::Hash::from_bytes(self.base.hash).to_hex().to_string()
+        self.base.hash()
     }
 
     /// Bytes of the disk.

@@ -149,7 +149,11 @@ impl Plan {
                 plan.window = bios.segments;
             }
         }
-        let mut next = 0;
+        // Firmware in DRAM always gets a block; without a kernel it names where one would be.
+        let mut next = match boot.firmware {
+            Firmware::Dram(_) => kernel_base,
+            _ => 0,
+        };
         if let Some(kernel) = kernel {
             fits(config, "kernel", &kernel, map::DRAM + config.memory * config.nodes as u64)?;
             let clash = |s: &Segment| s.address < dram_end && s.address + s.size > floor;
