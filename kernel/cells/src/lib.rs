@@ -4,7 +4,8 @@
 //! out; host tests drive the very same code.
 //!
 //! Reading order: [`limits`] (times and sizes, and how they hang together), [`hint`] (who suspects
-//! whom), [`membership`] (who lives).
+//! whom), [`membership`] (who lives), [`recovery`] (what follows), [`rpc`], [`careful`],
+//! [`placement`].
 //!
 //! Invariants: no unsafe, no allocation, no clock but the ticks that are passed in; nothing that a
 //! peer sent is used before it is checked.
@@ -13,6 +14,10 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod careful;
 pub mod hint;
 pub mod limits;
 pub mod membership;
+pub mod placement;
+pub mod recovery;
+pub mod rpc;

@@ -54,6 +54,9 @@ pub const RPC_SPIN_US: u64 = 50;
 /// Microseconds without an answer of a kind after which a call is a hint. A queued call is
 /// answered "queued" at interrupt level, so a slow disk is not a slow cell.
 pub const RPC_TIMEOUT_US: u64 = 20_000;
+/// Microseconds without a reply after which the client gives up though the server's cell is still
+/// held to be live: agreement has long had its say.
+pub const RPC_GIVE_UP_US: u64 = 1_000_000;
 /// Calls that may be under way from one cell at once.
 pub const RPC_CALLS: usize = 256;
 /// Requests to one cell whose reply is outstanding: the reply queue has room for no more, so a
@@ -64,5 +67,6 @@ const _: () = {
     assert!(RPC_SPIN_US < RPC_TIMEOUT_US);
     assert!(RPC_TIMEOUT_US >= 2 * TICK_US, "a tick with interrupts off is no failure");
     assert!(RPC_TIMEOUT_US <= HALT_TO_RECOVERY_MAX_US);
+    assert!(RPC_GIVE_UP_US > RPC_TIMEOUT_US + 4 * HALT_TO_RECOVERY_MAX_US);
     assert!(RPC_UNANSWERED <= hive_platform::controller::SIPS_DEPTH);
 };

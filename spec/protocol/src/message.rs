@@ -39,7 +39,7 @@ pub const VERSION: u8 = 1;
 const _: () = assert!(LINE == 128 && PAYLOAD == 104);
 
 /// What a line is about. Each kind travels in one SIPS class ([`Kind::class`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// [`crate::membership::Opinion`].
