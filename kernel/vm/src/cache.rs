@@ -221,14 +221,13 @@ impl Cache {
     }
 
     fn drop_pages(&self, tag: Tag, pages: Range<u64>) {
+        while self.memory.table().forget_idle(&tag, pages.clone()) {}
+        // The others are busy.
         loop {
             let found = {
                 let mut table = self.memory.table();
                 let found = table.first_of(&tag, pages.clone(), |_, _| true);
-                found.map(|id| {
-                    table.get(id);
-                    PageRef::from_raw(&self.memory, id)
-                })
+                found.map(|id| self.memory.reference(&mut table, id))
             };
             let Some(page) = found else { return };
             page.wait_filled();
@@ -300,21 +299,25 @@ impl Cache {
         let start = loop {
             let mut table = self.memory.table();
             let wanted = |t: &crate::pfdat::Table, id| t.is_dirty(id) || t.is_writing(id);
-            let Some(id) = table.first_of(&tag, from..u64::MAX, wanted) else { return Ok(None) };
+            // Mostly the very next page: it spares the walk over all pages of the object.
+            let next =
+                table.lookup(&LogicalId { tag, page: from }).filter(|id| wanted(&table, *id));
+            let found = next.or_else(|| table.first_of(&tag, from..u64::MAX, wanted));
+            let Some(id) = found else { return Ok(None) };
             let Some(first) = table.page(id) else { return Ok(None) };
             if !table.write_begin(id) {
                 // Another thread fills it or writes it back: wait, then look again.
-                table.get(id);
+                let page = self.memory.reference(&mut table, id);
                 drop(table);
-                let page = PageRef::from_raw(&self.memory, id);
                 page.wait_filled();
                 page.wait_written();
                 continue;
             }
             let mut next = Some(id);
             while let Some(id) = next {
-                pages[count] = Some(PageRef::from_raw(&self.memory, id));
-                frames[count] = table.frame(id);
+                let page = self.memory.adopt(&table, id);
+                frames[count] = page.frame();
+                pages[count] = Some(page);
                 count += 1;
                 next = (count < CLUSTER_PAGES)
                     .then(|| table.lookup(&LogicalId { tag, page: first.page + count as u64 }))

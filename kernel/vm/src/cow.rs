@@ -130,10 +130,9 @@ impl Leaf {
             None => (self.find_above(number)?, false),
         };
         let mut table = memory.table();
-        table.get(id);
         let exclusive = own && table.owners(id) == 1;
-        drop(table);
-        Some(Found { page: PageRef::from_raw(memory, id), exclusive })
+        let page = memory.reference(&mut table, id);
+        Some(Found { page, exclusive })
     }
 
     fn find_above(&self, number: u64) -> Option<PfdatId> {
@@ -300,9 +299,9 @@ impl SharedAnon {
         let mut table = self.memory.table();
         if let Some(id) = table.lookup(&name) {
             // Another process was faster.
-            table.get(id);
+            let theirs = self.memory.reference(&mut table, id);
             drop(table);
-            return Ok(PageRef::from_raw(&self.memory, id));
+            return Ok(theirs);
         }
         table.name(page.id(), name, false);
         table.own(page.id(), 1);

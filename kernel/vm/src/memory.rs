@@ -128,8 +128,9 @@ impl Memory {
 
     /// A frame for a page, without a name; its bytes are whatever they were.
     pub fn allocate_page(&self, request: Request) -> Result<PageRef<'_>, Error> {
-        let id = self.table.lock().allocate(request)?;
-        Ok(PageRef { memory: self, id })
+        let mut table = self.table.lock();
+        let id = table.allocate(request)?;
+        Ok(PageRef { memory: self, id, frame: table.frame(id) })
     }
 
     /// A zeroed local frame for a page, without a name.
@@ -143,8 +144,7 @@ impl Memory {
     pub fn find(&self, page: &LogicalId) -> Option<PageRef<'_>> {
         let mut table = self.table.lock();
         let id = table.lookup(page)?;
-        table.get(id);
-        Some(PageRef { memory: self, id })
+        Some(self.reference(&mut table, id))
     }
 
     /// One more reference to the page in `frame`, which the caller knows to be referred to (a
@@ -152,8 +152,18 @@ impl Memory {
     pub fn by_frame(&self, frame: Frame) -> Option<PageRef<'_>> {
         let mut table = self.table.lock();
         let id = table.by_frame(frame).filter(|id| table.use_of(*id) == Use::Page)?;
+        Some(self.reference(&mut table, id))
+    }
+
+    /// A new reference to `id`.
+    pub(crate) fn reference(&self, table: &mut Table, id: PfdatId) -> PageRef<'_> {
         table.get(id);
-        Some(PageRef { memory: self, id })
+        PageRef { memory: self, id, frame: table.frame(id) }
+    }
+
+    /// Takes over a reference that was given to [`PageRef::into_raw`], or taken in the table.
+    pub(crate) fn adopt(&self, table: &Table, id: PfdatId) -> PageRef<'_> {
+        PageRef { memory: self, id, frame: table.frame(id) }
     }
 
     /// Gives back the reference of a page-table entry, and its part as a writer. False, and no
@@ -207,8 +217,7 @@ impl Memory {
         table.put(id);
     }
 
-    fn queue(&self, id: PfdatId) -> &WaitQueue {
-        let frame = self.table.lock().frame(id);
+    fn queue(&self, frame: Frame) -> &WaitQueue {
         &self.busy[frame.0 as usize % BUSY_QUEUES]
     }
 }
@@ -218,12 +227,13 @@ impl Memory {
 pub struct PageRef<'a> {
     memory: &'a Memory,
     id: PfdatId,
+    frame: Frame,
 }
 
 impl<'a> PageRef<'a> {
     /// Where the page is.
     pub fn frame(&self) -> Frame {
-        self.memory.table.lock().frame(self.id)
+        self.frame
     }
 
     /// Which page it is; `None` once it has been truncated or discarded, or never had a name.
@@ -233,19 +243,19 @@ impl<'a> PageRef<'a> {
 
     /// Sleeps while the page is being filled.
     pub fn wait_filled(&self) {
-        let queue = self.memory.queue(self.id);
+        let queue = self.memory.queue(self.frame);
         queue.wait_until(|| (!self.memory.table.lock().is_busy(self.id)).then_some(()));
     }
 
     /// Sleeps while the page is being written back.
     pub fn wait_written(&self) {
-        let queue = self.memory.queue(self.id);
+        let queue = self.memory.queue(self.frame);
         queue.wait_until(|| (!self.memory.table.lock().is_writing(self.id)).then_some(()));
     }
 
     /// Wakes those who wait for the page.
     pub(crate) fn wake(&self) {
-        self.memory.queue(self.id).wake_all();
+        self.memory.queue(self.frame).wake_all();
     }
 
     pub(crate) fn id(&self) -> PfdatId {
@@ -260,23 +270,18 @@ impl<'a> PageRef<'a> {
         frame
     }
 
-    /// The reference itself, to be kept where a lifetime cannot go; [`PageRef::from_raw`] undoes it.
+    /// The reference itself, to be kept where a lifetime cannot go; [`Memory::adopt`] undoes it.
     pub(crate) fn into_raw(self) -> PfdatId {
         let id = self.id;
         core::mem::forget(self);
         id
-    }
-
-    /// Takes over a reference that was given to [`PageRef::into_raw`].
-    pub(crate) fn from_raw(memory: &'a Memory, id: PfdatId) -> PageRef<'a> {
-        PageRef { memory, id }
     }
 }
 
 impl Clone for PageRef<'_> {
     fn clone(&self) -> Self {
         self.memory.table.lock().get(self.id);
-        PageRef { memory: self.memory, id: self.id }
+        PageRef { ..*self }
     }
 }
 

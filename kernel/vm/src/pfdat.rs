@@ -29,6 +29,9 @@ pub const KERNEL_RESERVE_FRAMES: usize = 128;
 /// Most frames of one contiguous allocation (1 MB): what the kernel heap asks for at once.
 pub const CONTIGUOUS_MAX_FRAMES: usize = 256;
 
+/// Pages forgotten in one section of the lock: less than a millisecond on a slow hart.
+const FORGET_BATCH: usize = 256;
+
 /// Position in the pfdat table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PfdatId(u32);
@@ -546,6 +549,26 @@ impl Table {
             at = self.pfdats[at as usize].object.1;
         }
         best.map(|(_, id)| id)
+    }
+
+    /// Forgets pages of object `tag` in `pages` that are neither being filled nor written back,
+    /// a few hundred at a time; true if there may be more.
+    pub fn forget_idle(&mut self, tag: &Tag, pages: Range<u64>) -> bool {
+        let mut left = FORGET_BATCH;
+        let mut at = self.objects[self.object_bucket(tag)];
+        while at != NIL && left > 0 {
+            let pfdat = &self.pfdats[at as usize];
+            let (this, logical) = (PfdatId(at), &pfdat.logical);
+            at = pfdat.object.1;
+            if logical.id.is_some_and(|id| id.tag == *tag && pages.contains(&id.page))
+                && !logical.busy
+                && !logical.writing
+            {
+                self.forget(this);
+                left -= 1;
+            }
+        }
+        left == 0
     }
 
     /// Every pfdat at or after position `from` that holds a logical page.

@@ -94,15 +94,15 @@ impl AddressSpace {
     ///
     /// Harts may call it for one address space at once, for one address even.
     pub fn fault(&self, va: u64, access: Access) -> Result<(), Fault> {
-        self.resolve(va, access).map(drop)
+        self.resolve(va, access, |_| ())
     }
 
     /// The page that the process sees at `va`, faulted in for `access` as if by the process. It
     /// stays in memory while the reference lives, but may stop being what is mapped there.
     /// Pages of fixed frames are [`Fault::NotMapped`]. Sleeps.
     pub fn page_at(&self, va: u64, access: Access) -> Result<PageRef<'_>, Fault> {
-        let frame = self.resolve(va, access)?;
-        frame.ok_or(Fault::NotMapped)
+        let memory = self.cache().memory();
+        self.resolve(va, access, |frame| memory.by_frame(frame))?.ok_or(Fault::NotMapped)
     }
 
     /// Copies from user memory, of a process that need not be running here. Sleeps.
@@ -157,8 +157,13 @@ impl AddressSpace {
         Ok(FutexKey::Shared(page, offset))
     }
 
-    /// Maps the page at `va` for `access`; returns a reference to it (`None`: a fixed frame).
-    fn resolve(&self, va: u64, access: Access) -> Result<Option<PageRef<'_>>, Fault> {
+    /// Maps the page at `va` for `access` and calls `with` on its frame while it is mapped.
+    fn resolve<R>(
+        &self,
+        va: u64,
+        access: Access,
+        with: impl FnOnce(Frame) -> R,
+    ) -> Result<R, Fault> {
         let va = va & !(PAGE_SIZE as u64 - 1);
         let cache = self.cache();
         let mut held: Option<PageRef<'_>> = None;
@@ -167,7 +172,7 @@ impl AddressSpace {
             let need = {
                 let mut inner = self.inner().lock();
                 match inner.try_fault(self, va, access, held.as_ref()) {
-                    Ok(frame) => return Ok(cache.memory().by_frame(frame)),
+                    Ok(frame) => return Ok(with(frame)),
                     Err(need) => need,
                 }
             };
