@@ -26,7 +26,7 @@ pub const HEADERS_MAX: usize = 64;
 pub const INTERPRETER_MAX: u64 = 4096;
 /// Where a position-independent program goes, unless it is an interpreter: two thirds up the user
 /// half, as on Linux.
-pub const PIE_BASE: u64 = USER_END / 3 * 2 & !(PAGE_SIZE as u64 - 1);
+pub const PIE_BASE: u64 = (USER_END / 3 * 2) & !(PAGE_SIZE as u64 - 1);
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const HEADER_BYTES: usize = abi::EI_NIDENT + elf::file::ELF64_EHDR_TAILSIZE;

@@ -49,8 +49,10 @@ pub const HEAP_LIMIT: u64 = 64 << 30;
 
 const _: () = {
     assert!(STACK_TOP - STACK_LIMIT - STACK_GUARD >= MMAP_TOP);
-    assert!(USER_START % PAGE_SIZE as u64 == 0);
+    assert!(USER_START.is_multiple_of(PAGE_SIZE as u64));
 };
 
 #[cfg(test)]
-mod tests;
+mod calls_tests;
+#[cfg(test)]
+pub(crate) mod tests;

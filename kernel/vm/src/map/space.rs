@@ -120,7 +120,10 @@ impl AddressSpace {
     /// [`Error::NoMemory`] without room, [`Error::Denied`] for a writable shared mapping of a file
     /// that is not open for writing.
     pub fn mmap(&self, request: MapRequest) -> Result<u64, Error> {
-        let len = round_up(request.len).filter(|len| *len > 0).ok_or(Error::Invalid)?;
+        if request.len == 0 {
+            return Err(Error::Invalid);
+        }
+        let len = round_up(request.len).ok_or(Error::NoMemory)?;
         check_rights(&request.backing, request.prot)?;
         let mut inner = self.inner.lock();
         let (start, gone) = match request.placement {
@@ -167,7 +170,7 @@ impl AddressSpace {
 
     /// Changes the rights of `[at, at + len)`, all of which must be mapped.
     pub fn mprotect(&self, at: u64, len: u64, prot: Prot) -> Result<(), Error> {
-        if len == 0 && at % PAGE == 0 {
+        if len == 0 && at.is_multiple_of(PAGE) {
             return Ok(());
         }
         let (from, to) = range(at, len)?;
@@ -242,7 +245,7 @@ impl AddressSpace {
     /// Throws the contents of `[at, at + len)` away (MADV_DONTNEED): private pages are as at
     /// first when touched again. All of it must be mapped.
     pub fn discard(&self, at: u64, len: u64) -> Result<(), Error> {
-        if len == 0 && at % PAGE == 0 {
+        if len == 0 && at.is_multiple_of(PAGE) {
             return Ok(());
         }
         let (from, to) = range(at, len)?;
@@ -263,7 +266,7 @@ impl AddressSpace {
 
     /// Writes the files that are mapped shared in `[at, at + len)` back (MS_SYNC). Sleeps.
     pub fn msync(&self, at: u64, len: u64) -> Result<(), Error> {
-        if len == 0 && at % PAGE == 0 {
+        if len == 0 && at.is_multiple_of(PAGE) {
             return Ok(());
         }
         let (from, to) = range(at, len)?;
@@ -572,7 +575,8 @@ fn round_up(len: u64) -> Option<u64> {
 
 /// The pages of `[at, at + len)`, none of them beyond the user half.
 fn range(at: u64, len: u64) -> Result<(u64, u64), Error> {
-    let len = round_up(len).filter(|len| *len > 0 && at % PAGE == 0).ok_or(Error::Invalid)?;
+    let len =
+        round_up(len).filter(|len| *len > 0 && at.is_multiple_of(PAGE)).ok_or(Error::Invalid)?;
     let end = at.checked_add(len).filter(|end| *end < USER_END).ok_or(Error::NoMemory)?;
     Ok((at, end))
 }

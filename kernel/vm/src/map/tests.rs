@@ -15,19 +15,19 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-const RW: Prot = Prot(3);
+pub(crate) const RW: Prot = Prot(3);
 const R: Prot = Prot::READ;
 
 /// A page table with a translation buffer that forgets only when flushed.
 #[derive(Default)]
-struct TestTable {
+pub(crate) struct TestTable {
     entries: BTreeMap<u64, (Frame, Prot)>,
     stale: BTreeMap<u64, (Frame, Prot)>,
 }
 
 impl PageTable for TestTable {
     fn map(&mut self, va: u64, frame: Frame, prot: Prot) -> Result<(), Error> {
-        assert!(va % PAGE == 0 && va < USER_END && prot != Prot::NONE);
+        assert!(va.is_multiple_of(PAGE) && va < USER_END && prot != Prot::NONE);
         if let Some(old) = self.entries.insert(va, (frame, prot)) {
             self.stale.insert(va, old);
         }
@@ -62,12 +62,12 @@ impl Drop for TestTable {
     }
 }
 
-fn space(cache: &Arc<Cache>) -> AddressSpace {
+pub(crate) fn space(cache: &Arc<Cache>) -> AddressSpace {
     AddressSpace::new(cache.clone(), Box::new(TestTable::default()))
 }
 
 /// A load or store as a hart does it: by the page table, with faults in between.
-fn access(space: &AddressSpace, va: u64, store: Option<u64>) -> Result<u64, Fault> {
+pub(crate) fn access(space: &AddressSpace, va: u64, store: Option<u64>) -> Result<u64, Fault> {
     let (right, access) =
         if store.is_some() { (Prot::WRITE, Access::Write) } else { (R, Access::Read) };
     let page = va & !(PAGE - 1);
@@ -94,7 +94,7 @@ fn access(space: &AddressSpace, va: u64, store: Option<u64>) -> Result<u64, Faul
     panic!("{access:?} at {va:#x} faults for ever");
 }
 
-fn map(
+pub(crate) fn map(
     space: &AddressSpace,
     placement: Placement,
     pages: u64,
@@ -104,7 +104,7 @@ fn map(
     space.mmap(MapRequest { placement, len: pages * PAGE, prot, backing, role: Role::Plain })
 }
 
-fn mapped_file(file: &Arc<TestFile>, writable: bool) -> Arc<MappedFile> {
+pub(crate) fn mapped_file(file: &Arc<TestFile>, writable: bool) -> Arc<MappedFile> {
     let pager: Arc<dyn Pager> = file.clone();
     let generation = pager.tag().generation;
     let path = "/lib/file".to_string();
@@ -455,7 +455,7 @@ fn next_entry(table: &mut dyn PageTable, from: u64) -> Option<(u64, Frame, Prot)
 
 #[test]
 fn behaves_as_the_model_page_by_page() {
-    for seed in 0..150 {
+    for seed in 0..80 {
         let mut world = World::new(seed);
         for step in 0..300 {
             world.step();
