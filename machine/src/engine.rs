@@ -9,9 +9,8 @@
 //! [`Engine::run`] executes *exactly* the budget unless something in [`Why`] ends it sooner.
 
 use crate::block::Blocks;
-use crate::decode::Insn;
 use crate::exec::{self, Bus};
-use crate::hart::Hart;
+use crate::hart::{Hart, Trap};
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram};
 
@@ -121,50 +120,32 @@ impl Engine {
                 bus.attention = true;
                 continue;
             }
-            let left = usize::try_from(budget - bus.base).unwrap_or(usize::MAX);
-            self.step_block(hart, bus, left);
+            self.step(hart, bus, budget);
         }
     }
 
-    /// Executes the block at the hart's pc, or at most its first `left` instructions.
-    #[inline(always)]
-    fn step_block<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>, left: usize) {
-        bus.index = 0;
+    /// Executes from the hart's pc up to `budget`, or until something needs attention.
+    fn step<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>, budget: u64) {
         let pc = hart.pc;
         let frame = match hart.tlb.fetch(hart.fetch_context, pc) {
             Some(frame) => frame,
             None => match exec::fetch_frame(hart, bus, pc) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return self.step_one(hart, bus),
-                Err(trap) => return finish(hart, bus, (1, Err(trap)), 0, 0),
+                Ok(None) => return step_one(hart, bus),
+                Err(trap) => return fetch_trap(hart, bus, trap),
             },
         };
         let offset = pc as usize % PAGE;
         let address = frame.base() + offset as u64;
-        let block = match self.blocks.get(address) {
-            Some(block) => block,
-            None => match self.blocks.decode(bus.ram, frame, offset) {
-                Some(block) => block,
-                None => return self.step_one(hart, bus),
-            },
+        let known = self.blocks.get(address);
+        let Some(block) = known.or_else(|| self.blocks.decode(bus.ram, frame, offset)) else {
+            return step_one(hart, bus);
         };
         let insns = self.blocks.insns(block);
-        let ran = exec::run_block(hart, bus, insns, left);
-        let at = if ran.1.is_err() { start_of(insns, ran.0 - 1) } else { 0 };
-        let illegal = ran.1 == Err(exec::ILLEGAL);
-        let bits = if illegal { bus.ram.read_code(frame, offset + usize::from(at)) } else { 0 };
-        finish(hart, bus, ran, at, bits);
-    }
-
-    /// Executes one instruction that is not in the block cache.
-    #[cold]
-    fn step_one<P: Platform>(&mut self, hart: &mut Hart, bus: &mut Bus<P>) {
-        match exec::fetch_one(hart, bus, hart.pc) {
-            Ok((insn, bits)) => {
-                let ran = exec::run_block(hart, bus, &[insn], 1);
-                finish(hart, bus, ran, 0, bits);
-            }
-            Err(trap) => finish(hart, bus, (1, Err(trap)), 0, 0),
+        let ran = exec::run_blocks(hart, bus, Some(&self.blocks), insns, address, budget);
+        if let Some(trap) = ran.trap {
+            let bits = bus.ram.read_code(ran.address + u64::from(ran.at));
+            take_exception(hart, bus, trap, bits);
         }
     }
 
@@ -196,34 +177,33 @@ impl Engine {
     }
 }
 
-/// Offset of instruction `index` from the start of its block.
-fn start_of(insns: &[Insn], index: usize) -> u16 {
-    index.checked_sub(1).and_then(|before| insns.get(before)).map_or(0, |insn| insn.next)
+/// Executes one instruction that is not in the block cache.
+#[cold]
+fn step_one<P: Platform>(hart: &mut Hart, bus: &mut Bus<P>) {
+    match exec::fetch_one(hart, bus, hart.pc) {
+        Ok((insn, bits)) => {
+            let budget = bus.base + 1;
+            let ran = exec::run_blocks(hart, bus, None, &[insn], 0, budget);
+            if let Some(trap) = ran.trap {
+                take_exception(hart, bus, trap, bits);
+            }
+        }
+        Err(trap) => fetch_trap(hart, bus, trap),
+    }
 }
 
-/// Accounts for a block that ran from the hart's pc and moves the pc. `at` is where in the block
-/// the instruction that trapped began, `bits` that instruction.
-#[inline(always)]
-fn finish<P: Platform>(
-    hart: &mut Hart,
-    bus: &mut Bus<P>,
-    (begun, result): exec::Ran,
-    at: u16,
-    bits: u32,
-) {
-    bus.base += begun as u64;
-    bus.index = 0;
-    hart.instret = hart.instret.wrapping_add(begun as u64);
-    match result {
-        Ok(next) => hart.pc = next,
-        Err(mut trap) => {
-            hart.instret = hart.instret.wrapping_sub(1);
-            if trap == exec::ILLEGAL {
-                trap.value = u64::from(bits);
-            }
-            hart.pc = hart.pc.wrapping_add(u64::from(at));
-            hart.take_exception(trap);
-            bus.attention = true;
-        }
+/// A fetch that traps takes an instruction's time.
+fn fetch_trap<P: Platform>(hart: &mut Hart, bus: &mut Bus<P>, trap: Trap) {
+    bus.base += 1;
+    take_exception(hart, bus, trap, 0);
+}
+
+/// Enters the handler of the instruction at the hart's pc, whose bits an illegal-instruction trap
+/// shows.
+fn take_exception<P: Platform>(hart: &mut Hart, bus: &mut Bus<P>, mut trap: Trap, bits: u32) {
+    if trap == exec::ILLEGAL {
+        trap.value = bits.into();
     }
+    hart.take_exception(trap);
+    bus.attention = true;
 }

@@ -424,8 +424,10 @@ impl Ram {
         u64::from_le_bytes(window.load(offset as u64))
     }
 
-    /// The instruction bits at `offset` of `frame`, as far as they lie in the frame.
-    pub(crate) fn read_code(&self, frame: Frame, offset: usize) -> u32 {
+    /// The instruction bits at `address` (`Frame::base` numbering), as far as they lie in its
+    /// frame.
+    pub(crate) fn read_code(&self, address: u64) -> u32 {
+        let (frame, offset) = (Frame((address / PAGE as u64) as u32), address as usize % PAGE);
         let half = |at: usize| (self.read_word(frame, at) >> (8 * (at & 6))) as u32 & 0xffff;
         let low = half(offset);
         if low & 3 == 3 && offset + 2 < PAGE { half(offset + 2) << 16 | low } else { low }

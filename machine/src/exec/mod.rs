@@ -1,6 +1,6 @@
 //! Execution of decoded instructions: one arm per instruction, in the manual's terms.
 //!
-//! [`run_block`] is the hot loop. What touches memory but misses the TLB is in [`mem`], atomics in
+//! [`run_blocks`] is the hot loop. What touches memory but misses the TLB is in [`mem`], atomics in
 //! [`amo`], floating point in [`fp`], CSRs and privileged instructions in [`system`].
 
 mod amo;
@@ -10,12 +10,13 @@ mod system;
 
 pub(crate) use mem::{fetch_frame, fetch_one};
 
+use crate::block::Blocks;
 use crate::decode::{Insn, Op};
 use crate::engine::Why;
 use crate::hart::csr::status;
 use crate::hart::{Exception, Hart, Trap};
 use crate::platform::{Access, Origin, Platform};
-use crate::ram::Ram;
+use crate::ram::{PAGE, Ram};
 
 /// What instructions need besides their hart.
 pub(crate) struct Bus<'a, P> {
@@ -48,20 +49,78 @@ impl<P: Platform> Bus<'_, P> {
 /// An illegal-instruction trap; the engine fills in the instruction bits.
 pub(crate) const ILLEGAL: Trap = Trap { cause: Exception::IllegalInstruction, value: 0 };
 
-/// Result of [`run_block`]: instructions begun, and where to go on or why not.
-pub(crate) type Ran = (usize, Result<u64, Trap>);
+/// How a sequence of blocks ended.
+pub(crate) struct Ran {
+    /// Trap raised by the last instruction; `hart.pc` is then that instruction.
+    pub trap: Option<Trap>,
+    /// Where the last block begins in memory (`Frame::base` numbering).
+    pub address: u64,
+    /// Bytes from there to the instruction that trapped.
+    pub at: u16,
+}
 
-/// Executes the first `limit` instructions of `block` (at least one, at most all of them), which
-/// begins at `hart.pc`, and stops earlier after an instruction that needs attention. `hart.pc` is
-/// left at the block's start: the caller moves it.
-pub(crate) fn run_block<P: Platform>(
+/// Executes the block `insns`, which begins at `hart.pc` and at `address` in memory, then the
+/// blocks that follow as long as they are decoded and their pages translated, up to `budget`
+/// instructions in `bus.base`, until an instruction needs attention or traps. Moves `hart.pc` and
+/// counts what was begun and retired.
+pub(crate) fn run_blocks<'a, P: Platform>(
+    hart: &mut Hart,
+    bus: &mut Bus<P>,
+    blocks: Option<&'a Blocks>,
+    mut insns: &'a [Insn],
+    mut address: u64,
+    budget: u64,
+) -> Ran {
+    loop {
+        let pc = hart.pc;
+        let limit = usize::try_from(budget - bus.base).unwrap_or(usize::MAX);
+        let (begun, result) = run_block(hart, bus, insns, limit);
+        bus.base += begun as u64;
+        bus.index = 0;
+        hart.instret = hart.instret.wrapping_add(begun as u64);
+        match result {
+            Ok(next) => hart.pc = next,
+            Err(trap) => {
+                hart.instret = hart.instret.wrapping_sub(1);
+                let at = start_of(insns, begun - 1);
+                hart.pc = pc.wrapping_add(at.into());
+                return Ran { trap: Some(trap), address, at };
+            }
+        }
+        let next = if bus.attention || bus.base >= budget {
+            None
+        } else {
+            hart.tlb.fetch(hart.fetch_context, hart.pc).and_then(|frame| {
+                let address = frame.base() + hart.pc % PAGE as u64;
+                Some((blocks?.get(address)?, address))
+            })
+        };
+        match (next, blocks) {
+            (Some((block, at)), Some(blocks)) => (insns, address) = (blocks.insns(block), at),
+            _ => return Ran { trap: None, address, at: 0 },
+        }
+    }
+}
+
+/// Offset of instruction `index` from the start of its block.
+fn start_of(insns: &[Insn], index: usize) -> u16 {
+    index.checked_sub(1).and_then(|before| insns.get(before)).map_or(0, |insn| insn.next)
+}
+
+/// Executes the first `limit` instructions of a block that begins at `hart.pc`, and stops earlier
+/// after an instruction that needs attention. Returns how many it began, and where to go on or
+/// why not. `hart.pc` stays where it was, but for MRET and SRET.
+#[inline(always)]
+fn run_block<P: Platform>(
     hart: &mut Hart,
     bus: &mut Bus<P>,
     block: &[Insn],
     limit: usize,
-) -> Ran {
+) -> (usize, Result<u64, Trap>) {
     let pc = hart.pc;
-    let mut limit = limit.min(block.len());
+    // Shrinks when an instruction needs attention.
+    let mut todo = block.get(..limit).unwrap_or(block);
+    // Instructions begun, the current one included.
     let mut i = 0;
 
     // Register operands. Indices are masked, so no bounds are checked.
@@ -73,19 +132,20 @@ pub(crate) fn run_block<P: Platform>(
     // A trap ends the block at this instruction.
     macro_rules! trying {
         ($result:expr) => {{
-            bus.index = i as u64;
+            bus.index = i as u64 - 1;
             let result = $result;
             if bus.attention {
-                limit = i + 1;
+                todo = &todo[..i];
             }
             match result {
                 Ok(value) => value,
-                Err(trap) => return (i + 1, Err(trap)),
+                Err(trap) => return (i, Err(trap)),
             }
         }};
     }
     let next = loop {
-        let insn = &block[i];
+        let Some(insn) = todo.get(i) else { break start_of(block, i).into() };
+        i += 1;
         let imm = insn.imm as i64 as u64;
         // Shorthands of the manual: source values, and the value to write to rd.
         macro_rules! rs1 {
@@ -230,22 +290,18 @@ pub(crate) fn run_block<P: Platform>(
             Op::Bltu => branch!(rs1!() < rs2!()),
             Op::Bgeu => branch!(rs1!() >= rs2!()),
 
-            Op::Illegal => return (i + 1, Err(ILLEGAL)),
+            Op::Illegal => return (i, Err(ILLEGAL)),
             op if op < Op::FaddS => trying!(amo::execute(hart, bus, insn)),
             op if op < Op::Jal => trying!(fp::execute(hart, insn)),
             _ => {
                 let fallthrough = pc.wrapping_add(insn.next.into());
-                bus.at = pc.wrapping_add(u64::from(i.checked_sub(1).map_or(0, |b| block[b].next)));
-                bus.index = i as u64;
-                return (i + 1, system::execute(hart, bus, insn, fallthrough));
+                bus.at = pc.wrapping_add(start_of(block, i - 1).into());
+                bus.index = i as u64 - 1;
+                return (i, system::execute(hart, bus, insn, fallthrough));
             }
         }
-        i += 1;
-        if i >= limit {
-            return (i, Ok(pc.wrapping_add(insn.next.into())));
-        }
     };
-    (i + 1, Ok(pc.wrapping_add(next)))
+    (i, Ok(pc.wrapping_add(next)))
 }
 
 fn sext32(value: u64) -> u64 {
