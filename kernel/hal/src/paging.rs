@@ -247,6 +247,29 @@ impl UserTable {
         }
     }
 
+    /// Address of the first mapping in `[start, end)`; skips what has no table.
+    pub fn first(&self, start: u64, end: u64) -> Option<u64> {
+        let end = end.min(uaccess::USER_END);
+        let mut va = start;
+        while va < end {
+            let mut table = self.root;
+            let mut span = 0;
+            for level in [2, 1, 0] {
+                let entry = slot(table, index(va, level)).load();
+                if entry & V == 0 {
+                    span = PAGE << (9 * level);
+                    break;
+                }
+                table = target(entry);
+            }
+            if span == 0 {
+                return Some(va);
+            }
+            va = (va & !(span - 1)) + span;
+        }
+        None
+    }
+
     fn entry(&self, va: u64) -> Option<&'static AtomicU64> {
         if va >= uaccess::USER_END {
             return None;

@@ -77,15 +77,21 @@ pub enum Reset {
     Shutdown,
     /// Power off after a failure.
     Failure,
+    /// Power off; the low byte of a platform-specific reason is an exit code.
+    Exit(u8),
     /// Start again.
     Reboot,
 }
+
+/// First reset reason of the range that the SBI leaves to platforms (SRST extension).
+const PLATFORM_REASON: u64 = 0xe000_0000;
 
 /// Asks for `reset`. Returns only if the firmware cannot.
 pub fn system_reset(reset: Reset) {
     let (kind, reason) = match reset {
         Reset::Shutdown => (0, 0),
         Reset::Failure => (0, 1),
+        Reset::Exit(code) => (0, PLATFORM_REASON | code as u64),
         Reset::Reboot => (1, 0),
     };
     let _ = call(SRST, 0, [kind, reason, 0, 0, 0]);

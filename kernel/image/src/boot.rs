@@ -1,6 +1,6 @@
 //! The order of boot, on one screen.
 
-use crate::{cell, sched, selftest, smp, trap};
+use crate::{cell, sched, selftest, smp, start, trap};
 use hive_hal::entry::Boot;
 use hive_hal::{console, platform, println};
 
@@ -30,4 +30,5 @@ fn first_thread(machine: &'static hive_hal::devicetree::Machine) {
     if machine.argument("selftest").is_some() {
         selftest::run(machine);
     }
+    start::main(machine);
 }
