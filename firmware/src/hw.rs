@@ -393,20 +393,29 @@ pub fn on_hart_stack(hart: Hart, then: fn(&'static mut Hart) -> !) -> ! {
     let local = hart.local;
     let size = size_of::<Hart>().next_multiple_of(16);
     // SAFETY: `__harts` is `HARTS_PER_NODE_MAX` areas in `link.ld`, and `local` is below that
-    // (checked at entry). The area's top holds only the frames of `enter` and `start`, which
-    // never return: moving `sp` below the new `Hart` leaves it the sole owner of its bytes.
+    // (checked at entry). The middle of the area is free: the frames of `enter` and `start` are
+    // at its top, and nothing else has run. They are given up by moving `sp` below `place`.
     unsafe {
         unsafe extern "C" {
             static __harts: u8;
         }
         let top = (&raw const __harts).add((local + 1) * HART_AREA) as usize;
-        let place = (top - size) as *mut Hart;
-        // `hart` may itself lie where `place` is: through a copy in the middle of the area.
+        let place = top - size;
         let spare = (top - HART_AREA / 2) as *mut Hart;
         spare.write(hart);
+        asm!("mv sp, {place}", "tail {settle}", place = in(reg) place, settle = sym settle,
+            in("a0") spare, in("a1") place, in("a2") then, options(noreturn))
+    }
+}
+
+/// Moves the hart's record to where it stays. On the new stack, because the record goes where the
+/// old frames were: a copy made from there is one that the compiler may read from the original.
+extern "C" fn settle(spare: *const Hart, place: *mut Hart, then: fn(&'static mut Hart) -> !) -> ! {
+    // SAFETY: called by `on_hart_stack` only, with a whole `Hart` at `spare` and room for one at
+    // `place`, above this stack and used by nothing else any more.
+    unsafe {
         place.copy_from_nonoverlapping(spare, 1);
-        asm!("mv sp, {0}", "jr {1}", in(reg) place, in(reg) then, in("a0") place,
-            options(noreturn))
+        then(&mut *place)
     }
 }
 
