@@ -252,6 +252,22 @@ pub struct StatFs {
 }
 
 impl StatFs {
+    /// A file system without storage.
+    pub fn empty(id: crate::vnode::FsId) -> StatFs {
+        StatFs {
+            magic: 0,
+            bsize: 4096,
+            blocks: 0,
+            bfree: 0,
+            bavail: 0,
+            files: 0,
+            ffree: 0,
+            fsid: id.0 as u64,
+            namelen: NAME_MAX as u64,
+            flags: 0,
+        }
+    }
+
     /// `struct statfs` of 64-bit machines.
     pub fn encode(&self) -> [u8; STATFS_SIZE] {
         const ST_VALID: u64 = 0x20;

@@ -15,6 +15,7 @@ extern crate std;
 pub mod abi;
 pub mod block;
 pub mod cred;
+pub mod devfs;
 pub mod errno;
 pub mod ext2;
 pub mod file;
@@ -22,8 +23,10 @@ pub mod io;
 pub mod name;
 pub mod pipe;
 pub mod poll;
+pub mod procfs;
 #[cfg(test)]
 mod testing;
+pub mod tmpfs;
 pub mod tty;
 pub mod vnode;
 

@@ -211,8 +211,8 @@ impl PipeFs {
     /// descriptor table's affair.
     pub fn pipe(self: &Arc<PipeFs>, flags: u32) -> (Arc<OpenFile>, Arc<OpenFile>) {
         let ino = self.next.fetch_add(1);
-        let vnode: VnodeRef = Arc::new(PipeVnode { fs: self.clone(), ino });
         let pipe = Pipe::new();
+        let vnode: VnodeRef = Arc::new(PipeVnode { fs: self.clone(), ino, pipe: pipe.clone() });
         let flags = flags & O_NONBLOCK;
         let open = |end: Arc<End>, mode| {
             OpenFile::with_ops(Place::anonymous(vnode.clone()), Some(end), flags | mode)
@@ -236,24 +236,14 @@ impl FileSystem for PipeFs {
     }
     fn statfs(&self) -> Result<StatFs> {
         const PIPEFS_MAGIC: u64 = 0x5049_5045;
-        Ok(StatFs {
-            magic: PIPEFS_MAGIC,
-            bsize: 4096,
-            blocks: 0,
-            bfree: 0,
-            bavail: 0,
-            files: 0,
-            ffree: 0,
-            fsid: 0,
-            namelen: 255,
-            flags: 0,
-        })
+        Ok(StatFs { magic: PIPEFS_MAGIC, ..StatFs::empty(self.id) })
     }
 }
 
 struct PipeVnode {
     fs: Arc<PipeFs>,
     ino: u64,
+    pipe: Arc<Pipe>,
 }
 
 impl Vnode for PipeVnode {
@@ -268,6 +258,10 @@ impl Vnode for PipeVnode {
     }
     fn getattr(&self) -> Result<Attr> {
         Ok(Attr::bare(self.fs.id.dev(), self.ino, FileType::Fifo, 0o600))
+    }
+    /// Through /proc/PID/fd/N: one more end of the same pipe.
+    fn open(&self, open_flags: u32) -> Result<Option<Arc<dyn FileOps>>> {
+        Ok(Some(open_end(&self.pipe, open_flags)?))
     }
 }
 
@@ -290,6 +284,10 @@ pub fn open_fifo(id: VnodeId, flags: u32) -> Result<Arc<dyn FileOps>> {
             }
         }
     };
+    open_end(&pipe, flags)
+}
+
+fn open_end(pipe: &Arc<Pipe>, flags: u32) -> Result<Arc<dyn FileOps>> {
     let (reads, writes) = match flags & O_ACCMODE {
         O_RDONLY => (true, false),
         O_WRONLY => (false, true),

@@ -199,6 +199,12 @@ impl Namespace {
         all
     }
 
+    /// Where a mount stands, as /proc/mounts shows it.
+    pub fn mount_path(&self, mount: &Arc<Mount>) -> Vec<u8> {
+        let here = Place::root_of(mount);
+        self.path_of(&here, &Place::root_of(&self.root)).unwrap_or_else(|_| b"?".to_vec())
+    }
+
     fn key_of(mount: &Mount) -> Option<(u64, VnodeId)> {
         mount.on.as_ref().map(|on| (on.mount_id(), on.vnode().id()))
     }
