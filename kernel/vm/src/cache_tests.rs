@@ -154,6 +154,35 @@ fn discard_drops_dirty_pages_and_tells_the_file() {
     assert_eq!(other.state.lock().disk, b"safe");
 }
 
+/// The file system gives blocks to other files after a truncation: no write may come later.
+#[test]
+fn truncation_waits_for_write_backs_under_way() {
+    let (cache, file, pager) = open(50, b"");
+    cache.write(&pager, 0, &mut &[1; 100][..]).unwrap();
+    file.stuck.store(true);
+    let done = hive_sync::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| cache.sync(&pager).unwrap());
+        while file.state.lock().writes == 0 {
+            thread::yield_now();
+        }
+        // The page is read and written meanwhile all the same.
+        assert_eq!(read(&cache, &pager, 0, 1), [1]);
+        cache.write(&pager, 0, &mut &[2][..]).unwrap();
+        scope.spawn(|| {
+            cache.truncate(&pager, 0);
+            done.store(true);
+        });
+        for _ in 0..1000 {
+            thread::yield_now();
+            assert!(!done.load());
+        }
+        file.stuck.store(false);
+    });
+    assert!(done.load());
+    assert_eq!(cache.memory().counts().free, 50);
+}
+
 /// Readers and writers of the same few pages on several threads, in a memory that is short.
 #[test]
 fn threads_that_share_pages_see_whole_records() {

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use hive_sync::SpinLock;
+use hive_sync::{AtomicBool, SpinLock};
 
 /// splitmix64.
 pub struct Rng(pub u64);
@@ -67,6 +67,8 @@ pub struct TestFile {
     pub memory: Arc<Memory>,
     pub object: u64,
     pub state: SpinLock<FileState>,
+    /// Write-backs do not end while it is set.
+    pub stuck: AtomicBool,
 }
 
 #[derive(Default)]
@@ -84,7 +86,12 @@ impl TestFile {
     pub fn new(memory: &Arc<Memory>, object: u64, bytes: &[u8]) -> Arc<TestFile> {
         let state =
             FileState { disk: bytes.to_vec(), size: bytes.len() as u64, ..Default::default() };
-        Arc::new(TestFile { memory: memory.clone(), object, state: SpinLock::new(state) })
+        Arc::new(TestFile {
+            memory: memory.clone(),
+            object,
+            state: SpinLock::new(state),
+            stuck: AtomicBool::new(false),
+        })
     }
 }
 
@@ -111,8 +118,11 @@ impl Pager for TestFile {
         Ok(())
     }
     fn page_out(&self, index: u64, frames: &[Frame]) -> Result<(), Error> {
+        self.state.lock().writes += 1;
+        while self.stuck.load() {
+            std::thread::yield_now();
+        }
         let mut state = self.state.lock();
-        state.writes += 1;
         if state.broken {
             return Err(Error::Io);
         }

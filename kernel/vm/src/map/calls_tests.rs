@@ -7,7 +7,6 @@ use crate::cow::SharedAnon;
 use crate::pager::Pager;
 use crate::testing::{Rng, TestFile, memory};
 use crate::types::{Error, Prot};
-use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -198,7 +197,7 @@ fn futex_words_have_one_name_for_all_who_share_them() {
     let object = Arc::new(SharedAnon::new(cache.memory().clone()));
     let shared = Backing::SharedAnon { object, page: 3 };
     map(&one, Placement::Fixed(3 * AT), 1, RW, shared).unwrap();
-    let two = one.fork(Box::new(TestTable::default()));
+    let two = one.fork(TestTable::boxed(cache.memory()));
     map(&two, Placement::Fixed(4 * AT), 1, RW, file_backing(&file, true)).unwrap();
     assert_eq!(one.futex_key(AT + 4), two.futex_key(4 * AT + 4));
     assert_ne!(one.futex_key(AT + 4), two.futex_key(AT + 8));
@@ -260,7 +259,7 @@ fn faults_of_several_harts_cross_safely() {
         }
         scope.spawn(|| {
             for _ in 0..100 {
-                let child = space.fork(Box::new(TestTable::default()));
+                let child = space.fork(TestTable::boxed(cache.memory()));
                 access(&child, AT, Some(1)).unwrap();
                 space.munmap(2 * AT + PAGE * 8, PAGE).unwrap();
                 let backing =

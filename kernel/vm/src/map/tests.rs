@@ -3,6 +3,7 @@
 use super::*;
 use crate::cache::Cache;
 use crate::cow::SharedAnon;
+use crate::memory::Memory;
 use crate::pager::Pager;
 use crate::table::PageTable;
 use crate::testing::{Rng, TestFile, memory};
@@ -13,16 +14,24 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use std::thread;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 pub(crate) const RW: Prot = Prot(3);
 const R: Prot = Prot::READ;
 
 /// A page table with a translation buffer that forgets only when flushed.
-#[derive(Default)]
 pub(crate) struct TestTable {
+    memory: Arc<Memory>,
     entries: BTreeMap<u64, (Frame, Prot)>,
     stale: BTreeMap<u64, (Frame, Prot)>,
+}
+
+impl TestTable {
+    pub(crate) fn boxed(memory: &Arc<Memory>) -> Box<TestTable> {
+        let memory = memory.clone();
+        Box::new(TestTable { memory, entries: BTreeMap::new(), stale: BTreeMap::new() })
+    }
 }
 
 impl PageTable for TestTable {
@@ -34,6 +43,7 @@ impl PageTable for TestTable {
         Ok(())
     }
     fn get(&self, va: u64) -> Option<(Frame, Prot)> {
+        assert!(!self.stale.contains_key(&va), "a call left a stale entry behind");
         self.entries.get(&va).copied()
     }
     fn take(&mut self, from: u64, to: u64) -> Option<(u64, Frame, Prot)> {
@@ -52,18 +62,29 @@ impl PageTable for TestTable {
         }
     }
     fn flush(&mut self, from: u64, to: u64) {
-        self.stale.retain(|va, _| !(from..to).contains(va));
+        let table = self.memory.table();
+        self.stale.retain(|va, (frame, _)| {
+            let flushed = (from..to).contains(va);
+            // A hart may have used the entry until now.
+            let id = table.by_frame(*frame).unwrap();
+            assert!(!flushed || table.refs(id) > 0, "a frame was given back too early");
+            !flushed
+        });
     }
 }
 
 impl Drop for TestTable {
     fn drop(&mut self) {
-        assert!(self.entries.is_empty(), "an address space leaves its table empty");
+        assert!(self.stale.is_empty() || thread::panicking());
+        assert!(
+            self.entries.is_empty() || thread::panicking(),
+            "an address space leaves its table empty"
+        );
     }
 }
 
 pub(crate) fn space(cache: &Arc<Cache>) -> AddressSpace {
-    AddressSpace::new(cache.clone(), Box::new(TestTable::default()))
+    AddressSpace::new(cache.clone(), TestTable::boxed(cache.memory()))
 }
 
 /// A load or store as a hart does it: by the page table, with faults in between.
@@ -390,7 +411,7 @@ impl World {
             14..=16 => self.remap(at),
             17..=18 if self.all.len() < 5 => {
                 let one = &self.all[at];
-                let space = one.space.fork(Box::new(TestTable::default()));
+                let space = one.space.fork(TestTable::boxed(self.cache.memory()));
                 let pages = one.pages.clone();
                 self.all.push(Process { space, pages });
             }
