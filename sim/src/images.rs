@@ -93,16 +93,16 @@ impl Images {
 }
 
 /// Where the images of this working tree are: under `$HIVE_ROOT`, which `./hive` sets, else
-/// beside the program (`target/release/hive`), else under the current folder.
+/// above the program (`target/release/hive`), else under the current folder.
 pub fn folder() -> PathBuf {
-    let beside = || {
+    let above = || {
         let program = std::env::current_exe().ok()?;
-        let target = program.ancestors().nth(2)?;
-        target.join("guest").is_dir().then(|| target.join("guest"))
+        let mut folders = program.ancestors().map(|folder| folder.join("guest"));
+        folders.find(|folder| folder.join("kernel.bin").exists())
     };
     match std::env::var_os("HIVE_ROOT") {
         Some(root) => PathBuf::from(root).join("target/guest"),
-        None => beside().unwrap_or_else(|| "target/guest".into()),
+        None => above().unwrap_or_else(|| "target/guest".into()),
     }
 }
 

@@ -118,7 +118,8 @@ impl Lab {
         setup.check()?;
         let boot = Boot {
             firmware: Firmware::Window(setup.images.firmware.clone()),
-            flash: Some(setup.images.flash(setup.cells, true)?),
+            // One cell has nobody to be fenced from, and its harts use every node's devices.
+            flash: Some(setup.images.flash(setup.cells, setup.cells > 1)?),
             append: setup.bootargs(),
             disks: vec![setup.images.rootfs.clone()],
             ..Boot::default()
