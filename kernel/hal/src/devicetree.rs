@@ -58,13 +58,13 @@ pub struct Machine {
     pub reserved: Vec<(Pa, Pa)>,
     /// Nodes of this cell, ascending.
     pub cell_nodes: Vec<usize>,
-    /// 16550s.
+    /// This cell's 16550s.
     pub uarts: Vec<Device>,
-    /// virtio-mmio slots.
+    /// This cell's virtio-mmio slots.
     pub virtio: Vec<Device>,
-    /// Interrupt controllers.
+    /// This cell's interrupt controllers.
     pub plics: Vec<PlicInfo>,
-    /// Coherence controllers (`stanford,magic`).
+    /// Coherence controllers (`stanford,magic`) of all nodes.
     pub controllers: Vec<Device>,
     /// Goldfish clock.
     pub rtc: Option<Device>,
@@ -249,6 +249,11 @@ fn finish(m: &mut Machine, root: FdtNode) {
     nodes.dedup();
     let me = hart::local().id();
     assert!(m.harts.iter().any(|h| h.id == me && h.ours), "hart {me} is not in the device tree");
+    // The devices of other cells do not answer.
+    let ours = |d: &Device| nodes.contains(&d.node);
+    m.uarts.retain(ours);
+    m.virtio.retain(ours);
+    m.plics.retain(|p| ours(&p.device));
     m.cell_nodes = nodes;
     m.memory.sort_unstable_by_key(|r| r.start);
 }

@@ -9,9 +9,10 @@ use crate::mmio::Mmio;
 use crate::{hart, sbi};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hive_platform::map::PLIC_SOURCES;
-use hive_sync::{SpinLock, rank};
+use hive_sync::{SpinLock, WaitQueue, rank};
 
 const PRIORITY: u64 = 0;
 const ENABLE: u64 = 0x2000;
@@ -123,6 +124,21 @@ pub fn run_on_node(node: usize, work: impl FnOnce() + Send + 'static) {
     if let Some(hart) = hart::all().iter().find(|h| h.node() == node) {
         sbi::send_ipi(hart.id());
     }
+}
+
+/// Runs `work` at interrupt level on a hart of `node` and sleeps until it is done.
+pub fn call_on_node<R: Send + 'static>(
+    node: usize,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let call = Arc::new((SpinLock::new(None), WaitQueue::new()));
+    let theirs = call.clone();
+    run_on_node(node, move || {
+        let result = work();
+        *theirs.0.lock() = Some(result);
+        theirs.1.wake_all();
+    });
+    call.1.wait_until(|| call.0.lock().take())
 }
 
 /// Runs the work left for this hart's node: part of serving an IPI.

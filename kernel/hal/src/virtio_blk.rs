@@ -144,9 +144,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Starts the device in the slot `device`, on a hart of its node: `None` if the slot is empty,
-    /// holds something else, or a legacy device.
+    /// Starts the device in the slot `device`, of a node of this cell: `None` if the slot is
+    /// empty, holds something else, or a legacy device.
     pub fn start(device: Device) -> Result<Option<&'static Disk>, NoMemory> {
+        plic::call_on_node(device.node, move || Disk::start_here(device))
+    }
+
+    fn start_here(device: Device) -> Result<Option<&'static Disk>, NoMemory> {
         // SAFETY: the device tree says that a virtio-mmio slot is there.
         let regs = unsafe { Mmio::new(device.base, device.size) };
         if regs.read32(reg::MAGIC) != MAGIC || regs.read32(reg::DEVICE_ID) != BLOCK {

@@ -1,6 +1,6 @@
 //! The cell kernel: boot order and wiring.
 //!
-//! Reading order: [`boot`] (the order of boot), [`cell`] (who we are), [`sched`] (threads), [`time`] (ticks, deadlines),
+//! Reading order: [`boot`] (the order of boot), [`cell`] (who we are), [`sched`] (threads), [`time`] (ticks),
 //! [`smp`] (the other harts), [`trap`] (what each kind of trap leads to); then processes:
 //! [`tree`], [`signal`], [`creds`] (pure rules, tested on the host), [`process`], [`user`],
 //! [`fault`], [`exec`], [`syscall`], and what they stand on: [`frames`], [`space`], [`files`],
