@@ -1,9 +1,12 @@
 //! Decoded blocks: runs of instructions up to the first that transfers control, found by the
 //! address of their first byte in memory (frame and offset), shared by all harts.
 //!
-//! A block never leaves its page. Its source lines are noted in [`Ram`], which reports the frame
+//! A block goes on behind conditional branches, which leave it when taken, and ends with a jump, a
+//! system instruction or [`Op::End`]. It never leaves its page. Its source lines are noted in [`Ram`], which reports the frame
 //! when one of them is written; all blocks of that frame are then forgotten.
 
+#[cfg(doc)]
+use crate::decode::Op;
 use crate::decode::{self, Insn};
 use crate::ram::{Frame, LINE, PAGE, Ram};
 
@@ -16,21 +19,16 @@ const SLOTS_PER_PAGE: usize = PAGE / 2;
 /// Decoded instructions kept before everything is thrown away (12 MB).
 const CAPACITY: usize = 1 << 20;
 
-/// Where the instructions of a block are.
-#[derive(Clone, Copy)]
-pub(crate) struct Block {
-    start: u32,
-    len: u16,
-}
-
+/// A slot of the table. Its number and `tag` together are the address of a block.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// Address of the first byte in `Frame::base` numbering.
-    address: u64,
-    block: Block,
+    tag: u32,
+    /// Index in `code` of the first instruction.
+    start: u32,
 }
 
-const EMPTY: Slot = Slot { address: u64::MAX, block: Block { start: 0, len: 0 } };
+/// No address has this tag: memory ends below 2^50 bytes.
+const EMPTY: Slot = Slot { tag: u32::MAX, start: 0 };
 
 /// All decoded blocks of a machine.
 pub(crate) struct Blocks {
@@ -43,30 +41,26 @@ impl Blocks {
         Blocks { table: vec![EMPTY; SLOTS].into(), code: Vec::new() }
     }
 
-    fn slot(address: u64) -> usize {
-        (address / 2) as usize & (SLOTS - 1)
-    }
-
-    /// The block that begins at `address`, if it is decoded.
+    /// Slot number and tag of a block at `address`.
     #[inline(always)]
-    pub(crate) fn get(&self, address: u64) -> Option<Block> {
-        let slot = &self.table[Self::slot(address)];
-        (slot.address == address).then_some(slot.block)
+    fn place(address: u64) -> (usize, u32) {
+        ((address / 2) as usize % SLOTS, (address / (2 * SLOTS as u64)) as u32)
     }
 
-    /// The instructions of a block.
+    /// The block that begins at `address` (`Frame::base` numbering), if it is decoded: its
+    /// instructions, and others behind its end.
     #[inline(always)]
-    pub(crate) fn insns(&self, block: Block) -> &[Insn] {
-        let start = block.start as usize;
-        self.code.get(start..start + usize::from(block.len)).unwrap_or(&[])
+    pub(crate) fn get(&self, address: u64) -> Option<&[Insn]> {
+        let (slot, tag) = Self::place(address);
+        let slot = &self.table[slot];
+        if slot.tag == tag { self.code.get(slot.start as usize..) } else { None }
     }
 
-    /// Decodes and keeps the block at `offset` of `frame`. `None` if its first instruction crosses
+    /// Decodes and keeps the block at `offset` of `frame`. False if its first instruction crosses
     /// into the next page.
-    pub(crate) fn decode(&mut self, ram: &mut Ram, frame: Frame, offset: usize) -> Option<Block> {
-        if self.code.len() + MAX_LEN > CAPACITY {
-            self.code.clear();
-            self.table.fill(EMPTY);
+    pub(crate) fn decode(&mut self, ram: &mut Ram, frame: Frame, offset: usize) -> bool {
+        if self.code.len() + MAX_LEN >= CAPACITY {
+            self.clear();
         }
         let start = self.code.len();
         let mut at = offset;
@@ -85,23 +79,22 @@ impl Blocks {
                 break;
             }
         }
-        let len = self.code.len() - start;
-        if len == 0 {
-            return None;
+        if at == offset {
+            return false;
         }
+        self.code.push(Insn::end((at - offset) as u16));
         let (first, last) = (offset as u64 / LINE, (at as u64 - 1) / LINE);
         ram.note_code(frame, u64::MAX << first & u64::MAX >> (63 - last));
-        let block = Block { start: start as u32, len: len as u16 };
-        let address = frame.base() + offset as u64;
-        self.table[Self::slot(address)] = Slot { address, block };
-        Some(block)
+        let (slot, tag) = Self::place(frame.base() + offset as u64);
+        self.table[slot] = Slot { tag, start: start as u32 };
+        true
     }
 
     /// Forgets all blocks of `frame`.
     pub(crate) fn forget(&mut self, frame: Frame) {
-        let first = Self::slot(frame.base());
+        let (first, tag) = Self::place(frame.base());
         for slot in &mut self.table[first..first + SLOTS_PER_PAGE] {
-            if slot.address / PAGE as u64 == u64::from(frame.0) {
+            if slot.tag == tag {
                 *slot = EMPTY;
             }
         }

@@ -137,11 +137,10 @@ impl Engine {
         };
         let offset = pc as usize % PAGE;
         let address = frame.base() + offset as u64;
-        let known = self.blocks.get(address);
-        let Some(block) = known.or_else(|| self.blocks.decode(bus.ram, frame, offset)) else {
+        if self.blocks.get(address).is_none() && !self.blocks.decode(bus.ram, frame, offset) {
             return step_one(hart, bus);
-        };
-        let insns = self.blocks.insns(block);
+        }
+        let Some(insns) = self.blocks.get(address) else { return };
         let ran = exec::run_blocks(hart, bus, Some(&self.blocks), insns, address, budget);
         if let Some(trap) = ran.trap {
             let bits = bus.ram.read_code(ran.address + u64::from(ran.at));

@@ -48,6 +48,11 @@ impl Insn {
         Insn::new(Op::Illegal, 0, 0, 0, 0)
     }
 
+    /// What stands behind a block that was cut off `at` bytes from its start.
+    pub(crate) fn end(at: u16) -> Insn {
+        Insn { next: at, ..Insn::new(Op::End, 0, 0, 0, 0) }
+    }
+
     /// Moves a freshly decoded instruction to byte `at` of its block.
     pub(crate) fn relocate(mut self, at: u16) -> Insn {
         if self.op.is_pc_relative() {

@@ -7,6 +7,8 @@
 #[rustfmt::skip]
 pub enum Op {
     Illegal,
+    /// No instruction: the end of a block that no jump ends.
+    End,
     // Integer, no memory.
     Lui, Auipc, Addi, Slti, Sltiu, Xori, Ori, Andi, Slli, Srli, Srai,
     Add, Sub, Sll, Slt, Sltu, Xor, Srl, Sra, Or, And,
@@ -25,8 +27,10 @@ pub enum Op {
     FaddD, FsubD, FmulD, FdivD, FsqrtD, FmaddD, FmsubD, FnmsubD, FnmaddD,
     FsgnjD, FsgnjnD, FsgnjxD, FminD, FmaxD, FleD, FltD, FeqD, FclassD, FmvXD, FmvDX,
     FcvtWD, FcvtWuD, FcvtLD, FcvtLuD, FcvtDW, FcvtDWu, FcvtDL, FcvtDLu, FcvtDS,
-    // Control transfer: ends a block.
-    Jal, Jalr, Beq, Bne, Blt, Bge, Bltu, Bgeu,
+    // Branches.
+    Beq, Bne, Blt, Bge, Bltu, Bgeu,
+    // Jumps: end a block.
+    Jal, Jalr,
     // System: ends a block.
     FenceI, Pause, Mark, CboInval, CboClean, CboFlush, CboZero,
     Ecall, Ebreak, Sret, Mret, Wfi, SfenceVma,

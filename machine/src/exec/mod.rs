@@ -87,18 +87,23 @@ pub(crate) fn run_blocks<'a, P: Platform>(
                 return Ran { trap: Some(trap), address, at };
             }
         }
-        let next = if bus.attention || bus.base >= budget {
-            None
-        } else {
-            hart.tlb.fetch(hart.fetch_context, hart.pc).and_then(|frame| {
-                let address = frame.base() + hart.pc % PAGE as u64;
-                Some((blocks?.get(address)?, address))
-            })
-        };
-        match (next, blocks) {
-            (Some((block, at)), Some(blocks)) => (insns, address) = (blocks.insns(block), at),
-            _ => return Ran { trap: None, address, at: 0 },
+        if bus.attention || bus.base >= budget {
+            return Ran { trap: None, address, at: 0 };
         }
+        let found = match () {
+            () if hart.pc == pc => continue,
+            // In the same page nothing can have changed without asking for attention.
+            () if (hart.pc ^ pc) / PAGE as u64 == 0 => {
+                Some(address.wrapping_add(hart.pc).wrapping_sub(pc))
+            }
+            () => hart
+                .tlb
+                .fetch(hart.fetch_context, hart.pc)
+                .map(|frame| frame.base() + hart.pc % PAGE as u64),
+        };
+        let next = found.and_then(|at| Some((at, blocks?.get(at)?)));
+        let Some(next) = next else { return Ran { trap: None, address, at: 0 } };
+        (address, insns) = next;
     }
 }
 
@@ -107,7 +112,7 @@ fn start_of(insns: &[Insn], index: usize) -> u16 {
     index.checked_sub(1).and_then(|before| insns.get(before)).map_or(0, |insn| insn.next)
 }
 
-/// Executes the first `limit` instructions of a block that begins at `hart.pc`, and stops earlier
+/// Executes at most `limit` instructions of the block that begins at `hart.pc`, and stops earlier
 /// after an instruction that needs attention. Returns how many it began, and where to go on or
 /// why not. `hart.pc` stays where it was, but for MRET and SRET.
 #[inline(always)]
@@ -144,7 +149,7 @@ fn run_block<P: Platform>(
         }};
     }
     let next = loop {
-        let Some(insn) = todo.get(i) else { break start_of(block, i).into() };
+        let Some(insn) = todo.get(i) else { break u64::from(start_of(block, i)) };
         i += 1;
         let imm = insn.imm as i64 as u64;
         // Shorthands of the manual: source values, and the value to write to rd.
@@ -185,7 +190,9 @@ fn run_block<P: Platform>(
         }
         macro_rules! branch {
             ($taken:expr) => {
-                break if $taken { imm } else { u64::from(insn.next) }
+                if $taken {
+                    break imm;
+                }
             };
         }
         match insn.op {
@@ -290,9 +297,10 @@ fn run_block<P: Platform>(
             Op::Bltu => branch!(rs1!() < rs2!()),
             Op::Bgeu => branch!(rs1!() >= rs2!()),
 
+            Op::End => return (i - 1, Ok(pc.wrapping_add(insn.next.into()))),
             Op::Illegal => return (i, Err(ILLEGAL)),
             op if op < Op::FaddS => trying!(amo::execute(hart, bus, insn)),
-            op if op < Op::Jal => trying!(fp::execute(hart, insn)),
+            op if op < Op::Beq => trying!(fp::execute(hart, insn)),
             _ => {
                 let fallthrough = pc.wrapping_add(insn.next.into());
                 bus.at = pc.wrapping_add(start_of(block, i - 1).into());

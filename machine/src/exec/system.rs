@@ -59,7 +59,13 @@ pub(super) fn execute<P: Platform>(
         }
         Op::SfenceVma => {
             require(hart, Privilege::Supervisor, status::TVM)?;
-            if insn.rs1 == 0 { hart.tlb.flush() } else { hart.tlb.flush_page(rs1) }
+            if insn.rs1 == 0 {
+                hart.tlb.flush();
+            } else {
+                hart.tlb.flush_page(rs1);
+            }
+            // The next instruction may come from elsewhere.
+            bus.attention = true;
         }
         Op::Csrrw | Op::Csrrs | Op::Csrrc => csr(hart, bus, insn, rs1)?,
         Op::Csrrwi | Op::Csrrsi | Op::Csrrci => csr(hart, bus, insn, insn.rs1.into())?,
@@ -123,6 +129,7 @@ fn csr<P: Platform>(
             Effect::Translation => {
                 hart.tlb.flush();
                 hart.update_context();
+                bus.attention = true;
             }
             Effect::Timer => end(bus, Why::Timer),
         }

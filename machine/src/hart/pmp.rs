@@ -33,6 +33,16 @@ pub(crate) enum Verdict {
 pub(crate) struct Pmp {
     config: [u8; ENTRIES],
     address: [u64; ENTRIES],
+    /// What the entries that are on match, in order: derived from the registers.
+    active: Vec<Range>,
+}
+
+/// A range that an entry matches: first and last byte, and the entry's configuration.
+#[derive(Clone, Copy)]
+struct Range {
+    low: u64,
+    high: u64,
+    config: u8,
 }
 
 impl Pmp {
@@ -53,6 +63,7 @@ impl Pmp {
                 *entry = if byte & (R | W) == W { byte & !W } else { byte };
             }
         }
+        self.update();
     }
 
     /// `pmpaddr` of entry `i`.
@@ -69,6 +80,15 @@ impl Pmp {
         if self.config[i] & LOCKED == 0 && !bounds_locked {
             self.address[i] = value & ADDRESS_MASK;
         }
+        self.update();
+    }
+
+    fn update(&mut self) {
+        let range = |i: usize| {
+            let (low, high) = self.range(i)?;
+            Some(Range { low, high, config: self.config[i] })
+        };
+        self.active = (0..ENTRIES).filter_map(range).collect();
     }
 
     /// First and last byte that entry `i` matches.
@@ -108,14 +128,13 @@ impl Pmp {
             Access::Store => W,
             Access::Fetch => X,
         };
-        for i in 0..ENTRIES {
-            let Some((low, high)) = self.range(i) else { continue };
-            if last < low || pa > high {
+        for range in &self.active {
+            if last < range.low || pa > range.high {
                 continue;
             }
-            let covers = pa >= low && last <= high;
-            let exempt = privilege == Privilege::Machine && self.config[i] & LOCKED == 0;
-            let granted = covers && (exempt || self.config[i] & need != 0);
+            let covers = pa >= range.low && last <= range.high;
+            let exempt = privilege == Privilege::Machine && range.config & LOCKED == 0;
+            let granted = covers && (exempt || range.config & need != 0);
             return if granted { Verdict::Granted } else { Verdict::Denied };
         }
         if privilege == Privilege::Machine { Verdict::Granted } else { Verdict::Denied }
@@ -125,9 +144,9 @@ impl Pmp {
     /// page, permissions must be asked for each access.
     pub(crate) fn uniform(&self, page: u64) -> bool {
         let last = page + 4095;
-        (0..ENTRIES)
-            .filter_map(|i| self.range(i))
-            .all(|(low, high)| last < low || page > high || (low <= page && last <= high))
+        self.active.iter().all(|range| {
+            last < range.low || page > range.high || (range.low <= page && last <= range.high)
+        })
     }
 }
 
