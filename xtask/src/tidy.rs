@@ -71,7 +71,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("kernel/fs", &["hive-sync", "hive-protocol", "hive-platform", "hive-vm"]),
     ("kernel/cells", &["hive-sync", "hive-protocol", "hive-platform"]),
     ("kernel/hal", &["hive-sync", "hive-protocol", "hive-platform"]),
-    ("user/init", &[]),
+    ("user/init", &["hive-platform", "hive-protocol"]),
 ];
 
 /// Runs every check; the result is the list of findings, empty when all is well.

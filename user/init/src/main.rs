@@ -1,7 +1,7 @@
 //! The first process of a cell.
 //!
 //! It owns the console, starts a shell on it, starts another when that one exits, and reaps every
-//! orphan of its cell. If the kernel's command line carries `hive.exec=HEX` it instead runs
+//! orphan of its cell. If the kernel's command line carries `hive.exec=HEX`, cell 0's instead runs
 //! `/bin/sh -c` of those bytes once and powers the cell off with the command's exit status.
 //!
 //! Words of `/proc/cmdline` that it knows:
@@ -65,7 +65,9 @@ mod guest {
         let mut line = [0; CMDLINE_MAX];
         let line = read_cmdline(&mut line);
         let mut command = [0; CMDLINE_MAX / 2];
-        match cmdline::value(line, b"hive.exec") {
+        // One cell runs the command; the others serve their consoles as ever.
+        let first = crate::cell_of_pid(sys::getpid() as usize) == 0;
+        match cmdline::value(line, b"hive.exec").filter(|_| first) {
             Some(hex) => match cmdline::unhex(hex, &mut command) {
                 Some(command) => run_once(command),
                 None => {
@@ -195,6 +197,7 @@ mod guest {
             command.as_ptr().cast(),
             core::ptr::null(),
         ];
+        sys::mark_start();
         let pid = spawn(c"/bin/sh", &argv);
         let status = if pid > 0 { reap_until(pid) } else { None };
         finish(match status {
@@ -250,9 +253,8 @@ mod guest {
 /// The cell that a process id names.
 #[cfg(target_os = "none")]
 fn cell_of_pid(pid: usize) -> usize {
-    // Replaced by hive-protocol's encoding once it lands.
-    let _ = pid;
-    0
+    let pid = i32::try_from(pid).ok().and_then(hive_protocol::Pid::from_raw);
+    pid.map_or(0, |pid| pid.cell().index())
 }
 
 #[cfg(test)]
