@@ -29,7 +29,30 @@ pub struct Search {
     room: Option<Slot>,
 }
 
+/// Names a directory remembers at most; then it forgets them all. Bounds memory, and is more than
+/// any directory of a Debian base system that programs look into by name.
+const NAMES_MAX: usize = 1024;
+
 impl Inode {
+    /// What is known of `name` without looking: `Some(0)` is "not there".
+    pub(super) fn known(&self, name: &[u8]) -> Option<u32> {
+        self.names.lock().get(name).copied()
+    }
+
+    /// Remembers what a search found.
+    pub(super) fn learn(&self, name: &[u8], ino: u32) {
+        let mut names = self.names.lock();
+        let old =
+            if names.len() >= NAMES_MAX { core::mem::take(&mut *names) } else { <_>::default() };
+        names.insert(name.into(), ino);
+        drop(names);
+        drop(old);
+    }
+
+    fn forget(&self, name: &[u8]) {
+        self.names.lock().remove(name);
+    }
+
     fn dir_block(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let n = self.fs.cache().read(&self.pager_ref(), at, &mut &mut *buf)?;
         if n == buf.len() { Ok(()) } else { Err(Errno::EUCLEAN) }
@@ -75,6 +98,7 @@ impl Inode {
 
     /// Enters a name for which [`Self::search`] (with the need of the name) found none.
     pub(super) fn insert(&self, s: &Search, name: &[u8], ino: u32, kind: FileType) -> Result<()> {
+        self.forget(name);
         self.drop_index()?;
         let ftype = self.fs.ftype(kind);
         let Some(room) = s.room else {
@@ -95,7 +119,8 @@ impl Inode {
     }
 
     /// Takes an entry out.
-    pub(super) fn remove(&self, slot: &Slot) -> Result<()> {
+    pub(super) fn remove(&self, slot: &Slot, name: &[u8]) -> Result<()> {
+        self.forget(name);
         self.drop_index()?;
         match slot.prev {
             Some(prev) => {
@@ -107,7 +132,8 @@ impl Inode {
     }
 
     /// Makes an entry name another inode.
-    pub(super) fn repoint(&self, slot: &Slot, ino: u32, kind: FileType) -> Result<()> {
+    pub(super) fn repoint(&self, slot: &Slot, name: &[u8], ino: u32, kind: FileType) -> Result<()> {
+        self.forget(name);
         let at = slot.block + slot.at as u64;
         self.put(at, &ino.to_le_bytes())?;
         if self.fs.filetype() {

@@ -13,8 +13,10 @@ use crate::abi::{Attr, FileType};
 use crate::block::{SECTOR, Segment};
 use crate::errno::{Errno, Result};
 use crate::vnode::{SetAttr, SetTime, VnodeId};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
-use hive_sync::{AtomicU32, AtomicU64, Mutex};
+use hive_sync::{AtomicU32, AtomicU64, Mutex, SpinLock, rank};
 use hive_vm::{Error, Frame, PAGE_SIZE, Pager, PhysMem, Source, Tag};
 
 /// A live inode.
@@ -25,6 +27,9 @@ pub struct Inode {
     pub(super) generation: u32,
     pub(super) rw: Mutex<()>,
     pub(super) raw: Mutex<RawInode>,
+    /// Names looked up in this directory: inode numbers, 0 for "no such name". Changed under `rw`
+    /// only; a leaf.
+    pub(super) names: SpinLock<BTreeMap<Box<[u8]>, u32>>,
     size: AtomicU64,
     data_generation: AtomicU32,
     me: Weak<Inode>,
@@ -46,6 +51,7 @@ impl Inode {
             generation: raw.generation,
             rw: Mutex::new(()),
             raw: Mutex::new(raw),
+            names: SpinLock::ranked(rank::FILE, BTreeMap::new()),
             size: AtomicU64::new(size),
             data_generation: AtomicU32::new(data_generation),
             me: me.clone(),

@@ -39,6 +39,9 @@ use inode::Inode;
 use meta::{Disk, Metadata};
 use space::Space;
 
+/// Inodes kept in memory without a user: about 0.5 KB each, and enough for a compiler's headers.
+const RECENT: usize = 256;
+
 /// Where the time of day comes from.
 pub trait Clock: Send + Sync {
     /// Now.
@@ -60,6 +63,9 @@ pub struct Ext2 {
 
 struct Live {
     inodes: BTreeMap<u32, Weak<Inode>>,
+    /// Inodes used lately, kept in memory for the next use; replaced in turn.
+    recent: Vec<Arc<Inode>>,
+    turn: usize,
     /// Inodes without a name that are in memory.
     orphans: Vec<u32>,
     /// Inodes whose last name and last user are gone, to be freed by the next change or sync.
@@ -68,6 +74,18 @@ struct Live {
     /// old pages may still be cached under old generations.
     damage: BTreeMap<u32, u32>,
     next_generation: u32,
+}
+
+impl Live {
+    /// Keeps an inode in memory; answers the one whose place it took, to be dropped unlocked.
+    fn keep(&mut self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
+        if self.recent.len() < RECENT {
+            self.recent.push(inode);
+            return None;
+        }
+        self.turn = (self.turn + 1) % RECENT;
+        self.recent.get_mut(self.turn).map(|place| core::mem::replace(place, inode))
+    }
 }
 
 impl Ext2 {
@@ -97,6 +115,8 @@ impl Ext2 {
         let space = Space { sb, groups, clean_on_disk: clean, changes: 0, orphans: 0 };
         let live = Live {
             inodes: BTreeMap::new(),
+            recent: Vec::new(),
+            turn: 0,
             orphans: Vec::new(),
             dead: Vec::new(),
             damage: BTreeMap::new(),
@@ -116,6 +136,14 @@ impl Ext2 {
             FileType::Dir => Ok(fs),
             _ => Err(Errno::EUCLEAN),
         }
+    }
+
+    /// Lets go of the inodes kept for later and writes everything back; whoever still has files
+    /// open may go on.
+    pub fn unmount(&self) -> Result<()> {
+        let recent = core::mem::take(&mut self.live.lock().recent);
+        drop(recent);
+        self.sync_all()
     }
 
     fn block_size(&self) -> usize {
@@ -191,10 +219,13 @@ impl Ext2 {
         let mine = Inode::new(me, ino, kind, raw, size, damage);
         let mut live = self.live.lock();
         let theirs = live.inodes.get(&ino).and_then(Weak::upgrade);
+        let mut replaced = None;
         if theirs.is_none() {
             live.inodes.insert(ino, Arc::downgrade(&mine));
+            replaced = live.keep(mine.clone());
         }
-        drop(live); // before `mine` may be dropped
+        drop(live); // before `mine` or `replaced` may be dropped
+        drop(replaced);
         theirs.unwrap_or(mine)
     }
 
@@ -275,7 +306,12 @@ impl Ext2 {
     /// An inode has lost its last name.
     fn note_orphan(&self, ino: u32) {
         self.space.lock().orphans += 1;
-        self.live.lock().orphans.push(ino);
+        let mut live = self.live.lock();
+        live.orphans.push(ino);
+        let kept = live.recent.iter().position(|i| i.ino == ino);
+        let kept = kept.map(|at| live.recent.swap_remove(at));
+        drop(live);
+        drop(kept);
     }
 
     /// Before every change: frees what is dead, and takes the mark "clean" off the disk.

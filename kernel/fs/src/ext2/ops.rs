@@ -125,8 +125,8 @@ impl Inode {
     }
 
     /// Takes the name out and the link off; the victim is no directory, or an empty one.
-    fn drop_entry(&self, slot: &Slot, victim: &Inode) -> Result<()> {
-        self.remove(slot)?;
+    fn drop_entry(&self, slot: &Slot, name: &[u8], victim: &Inode) -> Result<()> {
+        self.remove(slot, name)?;
         if victim.kind == FileType::Dir {
             self.count_link(-1)?;
         }
@@ -157,7 +157,7 @@ impl Inode {
     /// Points `..` of a moved directory at its new parent.
     fn reparent(&self, from: &Inode, to: &Inode) -> Result<()> {
         let up = self.find(b"..")?;
-        self.repoint(&up, to.ino, FileType::Dir)?;
+        self.repoint(&up, b"..", to.ino, FileType::Dir)?;
         from.count_link(-1)?;
         to.count_link(1)
     }
@@ -181,7 +181,7 @@ impl Inode {
             }
             to.insert(&search, new, moved.ino, moved.kind)?;
             // The insertion may have moved our entry's neighbours.
-            self.remove(&self.find(old)?)?;
+            self.remove(&self.find(old)?, old)?;
             if dir && !same {
                 moved.reparent(self, to)?;
             }
@@ -199,8 +199,8 @@ impl Inode {
             if target_dir && !same {
                 self.check_not_below(target.ino)?;
             }
-            self.repoint(&from_slot, target.ino, target.kind)?;
-            to.repoint(&slot, moved.ino, moved.kind)?;
+            self.repoint(&from_slot, old, target.ino, target.kind)?;
+            to.repoint(&slot, new, moved.ino, moved.kind)?;
             if dir && !same {
                 moved.reparent(self, to)?;
             }
@@ -222,8 +222,8 @@ impl Inode {
         if target_dir && !target.is_empty_dir()? {
             return Err(Errno::ENOTEMPTY);
         }
-        to.repoint(&slot, moved.ino, moved.kind)?;
-        self.remove(&from_slot)?;
+        to.repoint(&slot, new, moved.ino, moved.kind)?;
+        self.remove(&from_slot, old)?;
         if target_dir {
             to.count_link(-1)?;
         }
@@ -254,9 +254,25 @@ impl Vnode for Inode {
 
     fn lookup(&self, name: &[u8]) -> Result<VnodeRef> {
         self.dir()?;
+        match self.known(name) {
+            Some(0) => return Err(Errno::ENOENT),
+            Some(ino) => {
+                // Still known with the inode in hand: the number was not used again in between.
+                let inode = self.fs.inode(ino);
+                if let (Ok(inode), true) = (inode, self.known(name) == Some(ino)) {
+                    return Ok(inode);
+                }
+            }
+            None => {}
+        }
         let _rw = self.rw.lock();
-        let slot = self.find(name)?;
-        Ok(self.entered(&slot)?)
+        let Some(slot) = self.search(name, 0)?.found else {
+            self.learn(name, 0);
+            return Err(Errno::ENOENT);
+        };
+        let inode = self.entered(&slot)?;
+        self.learn(name, slot.ino);
+        Ok(inode)
     }
 
     fn create(&self, name: &[u8], new: &NewFile<'_>) -> Result<VnodeRef> {
@@ -320,7 +336,7 @@ impl Vnode for Inode {
         if victim.kind == FileType::Dir {
             return Err(Errno::EISDIR);
         }
-        self.drop_entry(&slot, &victim)
+        self.drop_entry(&slot, name, &victim)
     }
 
     fn rmdir(&self, name: &[u8]) -> Result<()> {
@@ -340,7 +356,7 @@ impl Vnode for Inode {
         if !victim.is_empty_dir()? {
             return Err(Errno::ENOTEMPTY);
         }
-        self.drop_entry(&slot, &victim)
+        self.drop_entry(&slot, name, &victim)
     }
 
     fn rename(&self, old: &[u8], to: VnodeId, new: &[u8], flags: u32) -> Result<()> {

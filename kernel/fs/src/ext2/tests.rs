@@ -83,6 +83,12 @@ struct World {
     cred: Cred,
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.fs.unmount();
+    }
+}
+
 impl World {
     fn mount(data: Vec<u8>, frames: usize) -> Result<World> {
         let (cache, ram) = cache(frames);
@@ -584,4 +590,50 @@ fn rubbish_is_refused_in_finite_time() {
         let _ = w.fs.sync();
     }
     eprintln!("{rounds} damaged images");
+}
+
+/// Threads in each other's way: no deadlock, and a consistent disk at the end.
+#[test]
+fn threads_at_once() {
+    let scratch = Scratch::new("threads");
+    let Some(image) = make_image(&scratch.0, None, &["-b", "1024"], 16384) else { return };
+    let w = World::mount(image, 400).unwrap();
+    for d in 0..4 {
+        w.at().mkdir(format!("/d{d}").as_bytes(), 0o755).unwrap();
+    }
+    std::thread::scope(|s| {
+        for t in 0..4u64 {
+            let w = &w;
+            s.spawn(move || {
+                let mut rng = Rng(77 + t);
+                let at = w.at();
+                let mut path = || {
+                    let (d, e, f) = (rng.below(4), rng.below(3), rng.below(4));
+                    (
+                        format!("/d{d}/{f}"),
+                        format!("/d{d}/e{e}/{f}"),
+                        format!("/d{d}/e{e}"),
+                        rng.below(9),
+                    )
+                };
+                for _ in 0..500 {
+                    let ((a, b, d, what), (c, e, g, len)) = (path(), path());
+                    // Any errno may come of a race; what counts is what is left.
+                    let _ = match what {
+                        0 => w.write(&a, 0, &pattern(len, 9000)),
+                        1 => w.write(&b, 5000, b"x"),
+                        2 => at.unlink(b.as_bytes(), 0),
+                        3 => at.mkdir(d.as_bytes(), 0o755),
+                        4 => at.unlink(d.as_bytes(), AT_REMOVEDIR),
+                        5 => at.rename(a.as_bytes(), &at, e.as_bytes(), 0),
+                        6 => at.rename(d.as_bytes(), &at, g.as_bytes(), 0),
+                        7 => at.link(a.as_bytes(), &at, c.as_bytes(), 0),
+                        _ => w.read(&a).map(drop),
+                    };
+                }
+            });
+        }
+    });
+    w.fs.sync().unwrap();
+    check(&scratch.0, &w.image());
 }

@@ -11,6 +11,8 @@
 //! Lock order: the mount table is a leaf; nothing is called with it held.
 
 mod ops;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use ops::{At, UTIME_NOW, UTIME_OMIT};
