@@ -42,17 +42,20 @@ struct Shot {
 /// One shot in this many is aimed at devices, the others at memory: devices take up a vanishing
 /// part of the address space, and are where a wild store hurts most.
 const DEVICE_ONE_IN: u64 = 4;
+/// Most stores between two checks: what a store to a device cuts short is checked anew.
+const BATCH: u64 = 64;
 /// Bytes of controller registers below the receive slots, where stores have effects.
 const CONTROLLER_REGISTERS: u64 = 0x3000;
 
 impl Machine {
-    /// `hart` stores wildly for at most `budget` cycles; returns how many it took.
+    /// `hart` stores wildly for at most `budget` cycles; returns how many it took, one at least.
     pub(super) fn run_storm(&mut self, hart: usize, budget: u64) -> u64 {
         let node = self.bus.config.node_of_hart(hart);
         let Some(number) = self.storms.iter().position(|s| s.node == node) else {
             self.stand(hart, Activity::Stand);
             return budget;
         };
+        let budget = budget.min(BATCH);
         let mut random = self.storms[number].random.clone();
         let shots: Vec<Shot> = (0..budget).map(|_| self.aim(&mut random)).collect();
         let before = self.other_pages(node, &shots);
@@ -179,8 +182,8 @@ impl Machine {
         // Cannot fail: the frame is DRAM.
         let _ = self.ram.read(frame.base(), &mut page);
         let mut hash = 0x9e37_79b9_7f4a_7c15u64;
-        for chunk in page.chunks_exact(8) {
-            let word = chunk.iter().rev().fold(0u64, |w, b| w << 8 | u64::from(*b));
+        let (words, _) = page.as_chunks::<8>();
+        for word in words.iter().map(|w| u64::from_le_bytes(*w)) {
             let product = (hash ^ word) as u128 * 0xd6e8_feb8_6659_fd93_u128;
             hash = (product as u64 ^ (product >> 64) as u64).wrapping_add(word);
         }
