@@ -20,7 +20,7 @@ pub use walk::Leaf;
 
 use crate::abi::FileType;
 use crate::errno::{Errno, Result};
-use crate::vnode::{FileSystem, VnodeId, VnodeRef};
+use crate::vnode::{FileSystem, NewFile, NewKind, VnodeId, VnodeRef};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -180,6 +180,42 @@ impl Namespace {
         let mount = Arc::new(mount);
         table.1.insert(key, mount.clone());
         Ok(mount)
+    }
+
+    /// Mounts the root of `fs` at the absolute `path`, whose directories are made where missing:
+    /// by the vnodes themselves, so that the base tree, read-only through its mount, can be given
+    /// its mount points at boot. `root` is what stands there, the root of `fs` if `None`.
+    pub fn mount_at(
+        &self,
+        path: &[u8],
+        fs: Arc<dyn FileSystem>,
+        root: Option<VnodeRef>,
+        read_only: bool,
+        source: &str,
+    ) -> Result<Arc<Mount>> {
+        let on = self.make_dirs(path)?;
+        let root = match root {
+            Some(root) => root,
+            None => fs.root()?,
+        };
+        self.mount(&on, fs, root, read_only, source)
+    }
+
+    /// The directory at the absolute `path`, made with its parents (mode 755, root's) where
+    /// missing. For the kernel itself: no permission is checked, no link followed.
+    pub fn make_dirs(&self, path: &[u8]) -> Result<Place> {
+        let mut at = self.root();
+        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            let vnode = match at.vnode().lookup(name) {
+                Err(Errno::ENOENT) => {
+                    let new = NewFile { kind: NewKind::Dir, perm: 0o755, uid: 0, gid: 0 };
+                    at.vnode().create(name, &new)?
+                }
+                found => found?,
+            };
+            at = self.cross(at.child(vnode, name));
+        }
+        Ok(at)
     }
 
     /// Takes a mount off; places that were reached through it stay what they are. `EINVAL` if it

@@ -21,7 +21,7 @@ impl World {
         let writable = Namespace::new(fs.clone(), false, "x").unwrap();
         let (root, cred) = (writable.root(), Cred::root());
         let at = At { ns: &writable, root: &root, base: &root, cred: &cred };
-        for dir in [&b"/ro"[..], b"/home", b"/rw", b"/home/sub"] {
+        for dir in [&b"/ro"[..], b"/home", b"/home/sub"] {
             at.mkdir(dir, 0o755).unwrap();
         }
         at.open(b"/ro/file", O_CREAT | O_RDWR, 0o640).unwrap();
@@ -32,9 +32,8 @@ impl World {
         let ns = Namespace::new(fs.clone(), true, "/dev/vda").unwrap();
         let root = ns.root();
         let w = World { ns, root, cred };
-        let on = w.at().resolve(b"/rw", true).unwrap();
         let home = w.at().resolve(b"/home", true).unwrap().vnode().clone();
-        w.ns.mount(&on, fs, home, false, "/dev/vda").unwrap();
+        w.ns.mount_at(b"/rw", fs, Some(home), false, "/dev/vda").unwrap();
         w
     }
     fn at(&self) -> At<'_> {

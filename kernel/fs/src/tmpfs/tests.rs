@@ -102,3 +102,28 @@ fn directories() {
     assert_eq!(from.open(b"x", O_CREAT | O_RDWR, 0o600).err(), Some(Errno::ENOENT));
     assert_eq!(at.stat(b"/", 0).unwrap().0.nlink, 3);
 }
+
+#[test]
+fn random_operations_match_a_model() {
+    use crate::testing::{Rng, model};
+    let (cache, _ram) = cache(12000);
+    let fs = TmpFs::new(cache.clone(), FsId::new(0, 5), StepClock::new(), 11000).unwrap();
+    let w = model::World::new(fs.clone()).unwrap();
+    let (mut m, mut rng) = (model::Model::default(), Rng(21));
+    for _ in 0..3000 {
+        model::step(&w, &mut m, &mut rng);
+    }
+    model::compare(&w, &m);
+    fs.sync().unwrap();
+    cache.memory().check();
+    let kept: u64 = m
+        .names
+        .keys()
+        .map(|p| w.at().stat(p.as_bytes(), 0x100).unwrap().0)
+        .map(|a| (a.ino, a.blocks / 8))
+        .collect::<alloc::collections::BTreeMap<_, _>>()
+        .values()
+        .sum();
+    let s = fs.statfs().unwrap();
+    assert_eq!(s.blocks - s.bfree, kept, "no page is lost or counted twice");
+}

@@ -1,5 +1,7 @@
 //! What the host tests stand on: memory in a `Vec`, a disk in another, a clock that ticks.
 
+pub mod model;
+
 use crate::abi::Time;
 use crate::block::{BlockDevice, SECTOR, Segment};
 use crate::errno::{Errno, Result};
