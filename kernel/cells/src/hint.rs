@@ -138,12 +138,19 @@ impl<const CELLS: usize> Ledger<CELLS> {
         repeated
     }
 
-    /// A round that `opener` caused ended without result.
+    /// `opener` caused a round: it counts as fruitless unless forgiven.
     pub fn fruitless(&mut self, opener: CellId, now: u64) {
         self.refresh(opener, now);
         let i = opener.index();
         self.fruitless[i] = self.fruitless[i].saturating_add(1);
         self.forget[i] = now + STRIKE_TICKS;
+    }
+
+    /// The round that `opener` caused found a death.
+    pub fn forgive(&mut self, opener: CellId) {
+        if let Some(count) = self.fruitless.get_mut(opener.index()) {
+            *count = count.saturating_sub(1);
+        }
     }
 
     /// Whether accusations that come from `cell` still open a round.

@@ -6,6 +6,7 @@ use std::vec::Vec;
 
 use super::world::{Broken, Event, Health, World};
 use super::*;
+use crate::limits::MUTE_TICKS;
 
 /// What may go wrong in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,6 +15,8 @@ pub struct Budget {
     pub halts: usize,
     pub mistakes: usize,
     pub lies: usize,
+    /// Probes finish at any time, not only at the ticks that bound them.
+    pub any_time: bool,
 }
 
 /// Ticks in which every run must have come to its end after the last thing went wrong.
@@ -140,8 +143,8 @@ fn path(reached: &[(usize, Event)]) -> Vec<Event> {
 
 /// All that can happen next; nothing once all is well and there is nothing left to spend.
 fn choices<const N: usize>(world: &World<N>, budget: Budget, out: &mut Vec<Event>) {
-    world.pending(out);
-    let settled = out.is_empty() && world.quiet() && world.finished().is_ok();
+    world.pending(budget.any_time, out);
+    let settled = world.quiet() && world.finished().is_ok();
     if !settled && world.drained() {
         out.push(Event::Tick);
     }
@@ -180,4 +183,85 @@ fn spend<const N: usize>(budget: &mut Budget, world: &mut World<N>, event: Event
     }
     // Patience counts from the last thing that went wrong.
     world.ticks = 0;
+}
+
+/// xorshift64*: the same search for the same seed, everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+}
+
+/// One random run within `budget`: clocks of any phase, `losses` lines lost, faults at any moment.
+/// Returns the world at the end.
+///
+/// # Errors
+/// What broke, and the events that led to it.
+pub fn wander<const N: usize>(
+    liars: CellSet,
+    mut budget: Budget,
+    mut losses: usize,
+    seed: u64,
+) -> Result<World<N>, (Broken, Vec<Event>)> {
+    // A line lost at a bad moment may cost an alert, which is then kept quiet for a while.
+    let patience = if losses > 0 { PATIENCE + MUTE_TICKS } else { PATIENCE };
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut world = World::<N>::new(liars);
+    let (mut path, mut events) = (Vec::new(), Vec::new());
+    // Cells whose clock has ticked in this period.
+    let mut ticked = CellSet::EMPTY;
+    loop {
+        events.clear();
+        choices(&world, budget, &mut events);
+        let faults = events.iter().position(|e| !is_progress(e)).unwrap_or(events.len());
+        let (progress, faults) = events.split_at(faults);
+        let event = if !faults.is_empty() && random.below(40) == 0 {
+            faults[random.below(faults.len())]
+        } else if matches!(progress, [] | [.., Event::Tick]) && random.below(4) > 0
+            || progress.is_empty()
+        {
+            let left: Vec<usize> = (0..N).filter(|c| !ticked.contains(CellId::of(*c))).collect();
+            let cell = left[random.below(left.len())];
+            ticked = ticked.with(CellId::of(cell));
+            Event::TickOf(cell)
+        } else {
+            match progress[random.below(progress.len())] {
+                Event::Tick => continue,
+                Event::Deliver { from, to } if losses > 0 && random.below(30) == 0 => {
+                    losses -= 1;
+                    Event::Lose { from, to }
+                }
+                event => event,
+            }
+        };
+        path.push(event);
+        spend(&mut budget, &mut world, event);
+        if let Err(broken) = world.apply(event) {
+            return Err((broken, path));
+        }
+        if ticked.len() == N {
+            ticked = CellSet::EMPTY;
+            world.ticks += 1;
+            if world.ticks > patience {
+                if world.quiet() {
+                    return match world.finished() {
+                        Ok(()) => Ok(world),
+                        Err(broken) => Err((broken, path)),
+                    };
+                }
+                if world.ticks > patience + 2 * PATIENCE {
+                    return Err((Broken::Endless, path));
+                }
+            }
+        }
+    }
+}
+
+fn is_progress(event: &Event) -> bool {
+    matches!(event, Event::Deliver { .. } | Event::ProbeDone { .. } | Event::Tick)
 }

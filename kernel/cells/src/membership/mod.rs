@@ -81,8 +81,8 @@ pub enum Output {
         opinion: Opinion,
     },
     /// Probe the cell as [`Finding`] describes and report within
-    /// [`crate::limits::PROBE_TICKS`]. What an access fault or a send shows is to be reported at
-    /// once. A probe of the same cell that is under way may be joined.
+    /// [`crate::limits::PROBE_TICKS`]. Accesses and sends are to be tried at once, and what they
+    /// show reported at once; for the clock words a probe that is under way may be joined.
     Probe {
         /// Whom.
         cell: CellId,
@@ -151,16 +151,17 @@ pub struct Membership<const CELLS: usize = MAX_CELLS> {
     alerts: [CellSet; REASONS],
     /// Accused that were cleared: by their votes or by the deadline.
     cleared: CellSet,
+    /// Accused anew after they were voted on: old votes do not clear them.
+    reopened: CellSet,
     /// By accuser and reason: whose accusers have been told off in this round.
     told: [[CellSet; REASONS]; CELLS],
     /// Convicted by majority; named in our vote word.
     convicted: CellSet,
     stop_by: u64,
-    probing: CellSet,
     /// Cells that neither agree nor can be convicted: not waited for in this round.
     disregarded: CellSet,
     deadline: u64,
-    /// Last opinion of each cell, of this round or a later one.
+    /// Last opinion of each cell, of whatever round: what it holds for dead does not depend on it.
     peers: [Option<Opinion>; CELLS],
     /// Our opinion changed since it was last sent.
     unsent: bool,
@@ -190,10 +191,10 @@ impl<const CELLS: usize> Membership<CELLS> {
             guilty: CellSet::EMPTY,
             alerts: [CellSet::EMPTY; REASONS],
             cleared: CellSet::EMPTY,
+            reopened: CellSet::EMPTY,
             told: [[CellSet::EMPTY; REASONS]; CELLS],
             convicted: CellSet::EMPTY,
             stop_by: 0,
-            probing: CellSet::EMPTY,
             disregarded: CellSet::EMPTY,
             deadline: 0,
             peers: [None; CELLS],
@@ -281,7 +282,7 @@ impl<const CELLS: usize> Membership<CELLS> {
         }
         // Once every probe must be done: whoever still owes us something may have missed what we
         // said, or we what it said.
-        if self.now + ROUND_TICKS >= self.deadline + PROBE_TICKS {
+        if self.now + ROUND_TICKS > self.deadline + PROBE_TICKS {
             let opinion = Opinion { ask: true, ..self.opinion() };
             for to in self.others().iter().filter(|p| !self.agrees(*p)) {
                 out(Output::Send { to, opinion });
@@ -303,7 +304,6 @@ impl<const CELLS: usize> Membership<CELLS> {
     fn time_up(&mut self) {
         self.unsent |= !self.accused.is_subset(self.voted);
         self.voted = self.voted.union(self.accused);
-        self.probing = CellSet::EMPTY;
         let pending = self.accused.minus(self.convicted);
         self.clear(pending);
         let late = self.others().minus(self.disregarded);
@@ -358,9 +358,6 @@ impl<const CELLS: usize> Membership<CELLS> {
             let opinion = self.opinion();
             out(Output::Send { to: from, opinion });
         }
-        if said.round < self.round {
-            return;
-        }
         let said = Opinion { ask: false, ..said };
         let before = self.peer(from).copied();
         if let Some(slot) = self.peers.get_mut(from.index()) {
@@ -369,9 +366,11 @@ impl<const CELLS: usize> Membership<CELLS> {
         // A claimed death is looked at first, and opens a round only if it is true.
         let before = before.filter(|b| b.round == said.round).unwrap_or_default();
         self.look(said.dead.minus(before.dead), said.address, out);
-        if self.open && said.round == self.round {
+        if said.round < self.round {
+            // It missed the rest of a round, or we are in one that does not concern it.
+        } else if self.open && said.round == self.round {
             self.hear(from, said, before, out);
-        } else if !self.open {
+        } else {
             self.follow(out);
         }
     }
@@ -382,17 +381,19 @@ impl<const CELLS: usize> Membership<CELLS> {
         if said.round > self.round { live } else { live.minus(self.accused) }
     }
 
-    /// Enters, between rounds, the latest one that somebody else began.
+    /// Enters the latest round that somebody else began and that is news to us.
     fn follow(&mut self, out: &mut impl FnMut(Output)) {
         let mut next: Option<(u64, CellId)> = None;
         for from in self.others().iter() {
             let Some(said) = self.peer(from).copied() else { continue };
-            let first = next.is_none_or(|(round, _)| said.round > round);
+            let later = said.round > self.round || !self.open && said.round == self.round;
+            let first = later && next.is_none_or(|(round, _)| said.round > round);
             if first && !self.news(&said).is_empty() && self.ledger.heard(from, self.now) {
                 next = Some((said.round, from));
             }
         }
         if let Some((round, opener)) = next {
+            self.ledger.fruitless(opener, self.now);
             self.enter(round, opener, out);
         }
     }
@@ -406,13 +407,12 @@ impl<const CELLS: usize> Membership<CELLS> {
         let again = said.raised().minus(before.raised()).intersection(self.cleared);
         for cell in self.news(&said).union(again).iter() {
             self.accused = self.accused.with(cell);
-            self.cleared = self.cleared.without(cell);
-            self.deadline = self.now + ROUND_TICKS;
+            self.reopen(cell);
             self.unsent = true;
             if cell == self.me || self.guilty.contains(cell) {
                 self.voted = self.voted.with(cell);
             } else {
-                self.voted = self.voted.without(cell);
+                // A vote once cast stands until the probe says worse.
                 self.look(CellSet::only(cell), said.address, out);
             }
         }
@@ -428,15 +428,11 @@ impl<const CELLS: usize> Membership<CELLS> {
         }
     }
 
-    fn probe(&mut self, cell: CellId, out: &mut impl FnMut(Output)) {
-        if !self.probing.contains(cell) {
-            self.probing = self.probing.with(cell);
-            out(Output::Probe { cell, address: self.address });
-        }
+    fn probe(&self, cell: CellId, out: &mut impl FnMut(Output)) {
+        out(Output::Probe { cell, address: self.address });
     }
 
     fn probed(&mut self, cell: CellId, finding: Finding, out: &mut impl FnMut(Output)) {
-        self.probing = self.probing.without(cell);
         if cell == self.me || !self.up().contains(cell) {
             return;
         }
@@ -448,12 +444,13 @@ impl<const CELLS: usize> Membership<CELLS> {
             self.accused = self.accused.with(cell);
             self.deadline = self.now + ROUND_TICKS;
             self.broadcast(out);
-        } else if self.open && self.accused.contains(cell) && !self.voted.contains(cell) {
+        } else if self.open && self.accused.contains(cell) {
+            let before = (self.voted, self.guilty);
             self.voted = self.voted.with(cell);
             if finding == Finding::Failed {
                 self.guilty = self.guilty.with(cell);
             }
-            self.unsent = true;
+            self.unsent |= before != (self.voted, self.guilty);
         }
     }
 
@@ -463,32 +460,43 @@ impl<const CELLS: usize> Membership<CELLS> {
         rounds.fold(self.round + 1, u64::max)
     }
 
-    /// Begins round `round`, or joins it.
+    /// Begins round `round`, or joins it. Accusations that are not settled go on in it, but not as
+    /// alerts of ours: nobody is to be blamed twice for one.
     fn enter(&mut self, round: u64, opener: CellId, out: &mut impl FnMut(Output)) {
         let new = round > self.round;
         if new {
+            if self.open {
+                self.tell_off(out);
+            }
+            let open = if self.open { self.accused.minus(self.cleared) } else { CellSet::EMPTY };
+            for reason in Reason::ALL {
+                for accused in self.alerts[reason as usize].intersection(open).iter() {
+                    self.ledger.mute(accused, reason, self.now);
+                }
+            }
             self.alerts = [CellSet::EMPTY; REASONS];
-            self.accused = CellSet::EMPTY;
-            self.voted = CellSet::EMPTY;
-            self.guilty = CellSet::EMPTY;
+            self.accused = open.union(self.dead.minus(self.announced));
+            self.voted = self.voted.intersection(open);
+            self.guilty = self.guilty.intersection(open);
+            self.convicted = self.convicted.intersection(open);
             self.cleared = CellSet::EMPTY;
+            self.reopened = CellSet::EMPTY;
             self.told = [[CellSet::EMPTY; REASONS]; CELLS];
             self.disregarded = CellSet::EMPTY;
         }
+        let joined = self.open;
         self.round = round;
         self.opener = opener;
         self.open = true;
         self.deadline = self.now + ROUND_TICKS;
         self.unsent = true;
-        out(Output::Suspend { round });
+        if !joined {
+            out(Output::Suspend { round });
+        }
         for from in self.others().iter() {
             let Some(said) = self.peer(from).copied() else { continue };
             if said.round == round {
                 self.hear(from, said, if new { Opinion::default() } else { said }, out);
-            } else if said.round < round
-                && let Some(slot) = self.peers.get_mut(from.index())
-            {
-                *slot = None;
             }
         }
     }
@@ -497,7 +505,15 @@ impl<const CELLS: usize> Membership<CELLS> {
         let raised = &mut self.alerts[reason as usize];
         *raised = raised.with(cell);
         self.accused = self.accused.with(cell);
-        self.cleared = self.cleared.without(cell);
+        self.reopen(cell);
+    }
+
+    /// A new accusation: if the cell was cleared before, only the deadline clears it again.
+    fn reopen(&mut self, cell: CellId) {
+        if self.cleared.contains(cell) {
+            self.cleared = self.cleared.without(cell);
+            self.reopened = self.reopened.with(cell);
+        }
         self.deadline = self.now + ROUND_TICKS;
     }
 
@@ -510,7 +526,9 @@ impl<const CELLS: usize> Membership<CELLS> {
     fn agrees(&self, cell: CellId) -> bool {
         let due = self.accused.minus(self.dead).without(cell);
         self.peer(cell).is_some_and(|said| {
-            said.dead == self.dead && (said.round > self.round || due.is_subset(said.voted))
+            let voted =
+                said.round > self.round || said.round == self.round && due.is_subset(said.voted);
+            said.dead == self.dead && (voted || due.is_empty())
         })
     }
 
@@ -533,7 +551,8 @@ impl<const CELLS: usize> Membership<CELLS> {
                 self.convict(cell, out);
                 return true;
             }
-            if voters.iter().all(|voter| self.has_voted(voter, cell)) {
+            let all = voters.iter().all(|voter| self.has_voted(voter, cell));
+            if all && !self.reopened.contains(cell) {
                 self.clear(CellSet::only(cell));
                 return true;
             }
@@ -551,7 +570,7 @@ impl<const CELLS: usize> Membership<CELLS> {
             return self.guilty.contains(cell);
         }
         self.peer(voter).is_some_and(|said| {
-            said.round == self.round && said.guilty.union(said.dead).contains(cell)
+            said.dead.contains(cell) || said.round == self.round && said.guilty.contains(cell)
         })
     }
 
@@ -561,7 +580,9 @@ impl<const CELLS: usize> Membership<CELLS> {
         }
         self.disregarded.contains(voter)
             || self.peer(voter).is_some_and(|said| {
-                said.round > self.round || said.voted.union(said.dead).contains(cell)
+                said.dead.contains(cell)
+                    || said.round > self.round
+                    || said.round == self.round && said.voted.contains(cell)
             })
     }
 
@@ -574,7 +595,6 @@ impl<const CELLS: usize> Membership<CELLS> {
         }
         self.write_votes(out);
         // Ours may have been the vote that stopped it.
-        self.probing = self.probing.without(cell);
         self.probe(cell, out);
     }
 
@@ -587,8 +607,8 @@ impl<const CELLS: usize> Membership<CELLS> {
     fn close(&mut self, out: &mut impl FnMut(Output)) -> bool {
         self.open = false;
         let died = self.dead.minus(self.announced);
-        if died.is_empty() && self.opener != self.me {
-            self.ledger.fruitless(self.opener, self.now);
+        if !died.is_empty() {
+            self.ledger.forgive(self.opener);
         }
         self.tell_off(out);
         self.convicted = CellSet::EMPTY;

@@ -2,6 +2,7 @@
 //! probes that show what is there, vote words with the controller's rule, cells that halt (memory
 //! still answers), die (nothing answers) or lie.
 
+use core::hash::{Hash, Hasher};
 use std::collections::VecDeque;
 use std::vec::Vec;
 
@@ -29,7 +30,15 @@ pub enum Event {
         prober: usize,
         target: usize,
     },
+    /// Every cell's clock, at once.
     Tick,
+    /// One cell's clock.
+    TickOf(usize),
+    /// The next line from one cell to another finds the queue full.
+    Lose {
+        from: usize,
+        to: usize,
+    },
     Kill(usize),
     Halt(usize),
     /// A correct cell is mistaken.
@@ -63,17 +72,25 @@ pub enum Broken {
     Unfinished,
 }
 
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub struct Node<const N: usize> {
     pub health: Health,
     pub machine: Membership<N>,
     vote: CellSet,
     /// Probes under way: by target, the ticks left.
     probes: [Option<u64>; N],
-    /// Ticks since this cell's own watch saw its neighbour stand still.
-    idle: u64,
     /// Users suspended.
     pub suspended: bool,
+}
+
+/// What was in the head of a cell that runs no more makes no difference.
+impl<const N: usize> Hash for Node<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.health, self.vote).hash(state);
+        if self.health == Health::Up {
+            (&self.machine, self.probes, self.suspended).hash(state);
+        }
+    }
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -83,10 +100,7 @@ pub struct World<const N: usize> {
     pub liars: CellSet,
     pub ticks: u64,
     /// By epoch: the live set some correct cell took as agreed.
-    agreed: [Option<CellSet>; 8],
-    broken: bool,
-    /// Cells that a mistake or fault budget is spent on; see the explorer.
-    pub lies_sent: u64,
+    agreed: [Option<CellSet>; MAX_CELLS],
     /// Every correct cell notices every failed cell, not only its ring neighbour (it uses it).
     pub all_watch: bool,
 }
@@ -99,7 +113,6 @@ impl<const N: usize> World<N> {
             machine: Membership::new(CellId::of(i), members),
             vote: CellSet::EMPTY,
             probes: [None; N],
-            idle: 0,
             suspended: false,
         };
         World {
@@ -107,9 +120,7 @@ impl<const N: usize> World<N> {
             links: core::array::from_fn(|_| core::array::from_fn(|_| VecDeque::new())),
             liars,
             ticks: 0,
-            agreed: [None; 8],
-            broken: false,
-            lies_sent: 0,
+            agreed: [None; MAX_CELLS],
             all_watch: !liars.is_empty(),
         }
     }
@@ -127,13 +138,8 @@ impl<const N: usize> World<N> {
         (0..N).filter(|cell| self.correct(*cell))
     }
 
-    fn failed(&self) -> CellSet {
-        let dead = (0..N).filter(|c| self.nodes[*c].health != Health::Up);
-        dead.fold(CellSet::EMPTY, |all, cell| all.with(CellId::of(cell)))
-    }
-
-    /// Deliveries and finished probes that can happen now.
-    pub fn pending(&self, out: &mut Vec<Event>) {
+    /// Deliveries that can happen now, and with `any_time` probes that finish before their tick.
+    pub fn pending(&self, any_time: bool, out: &mut Vec<Event>) {
         for to in self.all_correct() {
             for from in 0..N {
                 if !self.links[from][to].is_empty() {
@@ -141,7 +147,7 @@ impl<const N: usize> World<N> {
                 }
             }
             for target in 0..N {
-                if self.nodes[to].probes[target].is_some() {
+                if any_time && self.nodes[to].probes[target].is_some() {
                     out.push(Event::ProbeDone { prober: to, target });
                 }
             }
@@ -170,6 +176,10 @@ impl<const N: usize> World<N> {
                 self.step(prober, Input::Probed { cell: CellId::of(target), finding })?;
             }
             Event::Tick => self.tick()?,
+            Event::TickOf(cell) => self.tick_of(cell)?,
+            Event::Lose { from, to } => {
+                self.links[from][to].pop_back();
+            }
             Event::Kill(cell) => self.fail(cell, Health::Dead),
             Event::Halt(cell) => self.fail(cell, Health::Halted),
             Event::Mistake { by, about, reason } => {
@@ -177,12 +187,10 @@ impl<const N: usize> World<N> {
                 self.step(by, Input::Hint(Hint { accused, reason, address: 0 }))?;
             }
             Event::Lie { from, to, script } => {
-                self.lies_sent += 1;
                 let opinion = self.lie(from, script);
                 self.links[from][to].push_back(opinion);
             }
             Event::LieVote { from } => {
-                self.lies_sent += 1;
                 self.nodes[from].vote = CellSet::first(N).without(CellId::of(from));
                 self.count_votes()?;
             }
@@ -201,21 +209,23 @@ impl<const N: usize> World<N> {
 
     fn tick(&mut self) -> Result<(), Broken> {
         self.ticks += 1;
-        for cell in 0..N {
-            if !self.correct(cell) {
-                continue;
-            }
-            for target in 0..N {
-                let left = &mut self.nodes[cell].probes[target];
-                *left = left.map(|ticks| ticks.saturating_sub(1));
-                if *left == Some(0) {
-                    self.apply(Event::ProbeDone { prober: cell, target })?;
-                }
-            }
-            self.watch(cell)?;
-            self.step(cell, Input::Tick)?;
+        (0..N).try_for_each(|cell| self.tick_of(cell))
+    }
+
+    /// The clock tick of one cell.
+    fn tick_of(&mut self, cell: usize) -> Result<(), Broken> {
+        if !self.correct(cell) {
+            return Ok(());
         }
-        Ok(())
+        for target in 0..N {
+            let left = &mut self.nodes[cell].probes[target];
+            *left = left.map(|ticks| ticks.saturating_sub(1));
+            if *left == Some(0) {
+                self.apply(Event::ProbeDone { prober: cell, target })?;
+            }
+        }
+        self.watch(cell)?;
+        self.step(cell, Input::Tick)
     }
 
     /// The neighbour's clock word, or with `all_watch` every cell that is in use.
@@ -332,9 +342,20 @@ impl<const N: usize> World<N> {
             })
     }
 
+    /// Whether the votes of correct cells alone convict a halted cell.
+    fn convictable(&self, cell: usize) -> bool {
+        let voters = (0..N).filter(|c| *c != cell && self.nodes[*c].health != Health::Dead).count();
+        is_conviction(self.all_correct().count(), voters)
+    }
+
     /// The properties of the end: dead cells are out, correct cells agree, users run.
     pub fn finished(&self) -> Result<(), Broken> {
-        let dead = self.failed();
+        let out = |c: &usize| match self.nodes[*c].health {
+            Health::Up => false,
+            Health::Halted => self.convictable(*c),
+            Health::Dead => true,
+        };
+        let dead = (0..N).filter(out).map(CellId::of).fold(CellSet::EMPTY, CellSet::with);
         let mut views = self.all_correct().map(|c| &self.nodes[c]);
         let first = self.all_correct().next().map(|c| self.nodes[c].machine.live());
         let good = views.all(|node| {
