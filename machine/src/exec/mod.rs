@@ -123,10 +123,16 @@ fn run_block<P: Platform>(
     limit: usize,
 ) -> (usize, Result<u64, Trap>) {
     let pc = hart.pc;
-    // Shrinks when an instruction needs attention.
-    let mut todo = block.get(..limit).unwrap_or(block);
+    // What is still to do, of so many: emptied when an instruction needs attention.
+    let mut rest = block.get(..limit).unwrap_or(block);
+    let mut total = rest.len();
+
     // Instructions begun, the current one included.
-    let mut i = 0;
+    macro_rules! begun {
+        () => {
+            total - rest.len()
+        };
+    }
 
     // Register operands. Indices are masked, so no bounds are checked.
     macro_rules! x {
@@ -137,20 +143,23 @@ fn run_block<P: Platform>(
     // A trap ends the block at this instruction.
     macro_rules! trying {
         ($result:expr) => {{
-            bus.index = i as u64 - 1;
+            bus.index = begun!() as u64 - 1;
             let result = $result;
             if bus.attention {
-                todo = &todo[..i];
+                total = begun!();
+                rest = &[];
             }
             match result {
                 Ok(value) => value,
-                Err(trap) => return (i, Err(trap)),
+                Err(trap) => return (begun!(), Err(trap)),
             }
         }};
     }
     let next = loop {
-        let Some(insn) = todo.get(i) else { break u64::from(start_of(block, i)) };
-        i += 1;
+        let Some((insn, after)) = rest.split_first() else {
+            break u64::from(start_of(block, total));
+        };
+        rest = after;
         let imm = insn.imm as i64 as u64;
         // Shorthands of the manual: source values, and the value to write to rd.
         macro_rules! rs1 {
@@ -297,19 +306,19 @@ fn run_block<P: Platform>(
             Op::Bltu => branch!(rs1!() < rs2!()),
             Op::Bgeu => branch!(rs1!() >= rs2!()),
 
-            Op::End => return (i - 1, Ok(pc.wrapping_add(insn.next.into()))),
-            Op::Illegal => return (i, Err(ILLEGAL)),
+            Op::End => return (begun!() - 1, Ok(pc.wrapping_add(insn.next.into()))),
+            Op::Illegal => return (begun!(), Err(ILLEGAL)),
             op if op < Op::FaddS => trying!(amo::execute(hart, bus, insn)),
             op if op < Op::Beq => trying!(fp::execute(hart, insn)),
             _ => {
                 let fallthrough = pc.wrapping_add(insn.next.into());
-                bus.at = pc.wrapping_add(start_of(block, i - 1).into());
-                bus.index = i as u64 - 1;
-                return (i, system::execute(hart, bus, insn, fallthrough));
+                bus.at = pc.wrapping_add(start_of(block, begun!() - 1).into());
+                bus.index = begun!() as u64 - 1;
+                return (begun!(), system::execute(hart, bus, insn, fallthrough));
             }
         }
     };
-    (i, Ok(pc.wrapping_add(next)))
+    (begun!(), Ok(pc.wrapping_add(next)))
 }
 
 fn sext32(value: u64) -> u64 {
