@@ -74,8 +74,43 @@ pub fn run(args: &Args) -> Outcome {
     } else {
         scripted(&mut lab)
     };
-    eprintln!("hive: again: hive run --machine {} {}", args.machine, lab.repeat());
+    eprintln!("hive: again: {}", again(args, &setup, &lab));
     outcome
+}
+
+/// The line that repeats this run: what was asked for, nothing left to a default that may change.
+fn again(args: &Args, setup: &Setup, lab: &Lab) -> String {
+    let mut line = format!("hive run --machine {}", quoted(&args.machine));
+    line += &format!(" --cells {} --seed {}", setup.cells, setup.config.seed);
+    for fault in lab.faults() {
+        line += &format!(" --inject {fault}");
+    }
+    for what in &args.without {
+        line += &format!(" --without {what}");
+    }
+    if let Some(path) = &args.rootfs {
+        line += &format!(" --rootfs {}", quoted(&path.display().to_string()));
+    }
+    if !args.append.is_empty() {
+        line += &format!(" --append {}", quoted(&args.append));
+    }
+    if let Some(command) = &setup.command {
+        line += &format!(" -- {}", quoted(command));
+    }
+    let hashes = &setup.images.hashes;
+    line + &format!(
+        "  # firmware {} kernel {} rootfs {}",
+        hashes.firmware, hashes.kernel, hashes.rootfs
+    )
+}
+
+/// As a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Runs until cell 0 has powered off; its console, from the command's start on, is our output.

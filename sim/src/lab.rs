@@ -54,7 +54,7 @@ pub struct Lab {
     machine: Machine,
     screens: Screens,
     cells: usize,
-    repeat: String,
+    faults: Vec<Injection>,
 }
 
 /// Sees what the machine shows.
@@ -127,17 +127,12 @@ impl Lab {
         let machine = Machine::new(&setup.config, &boot)?;
         let consoles = vec![Console::default(); setup.config.nodes];
         let screens = Screens { consoles, ..Screens::default() };
-        let hashes = &setup.images.hashes;
-        let repeat = format!(
-            "--cells {} --seed {} # firmware {} kernel {} rootfs {}",
-            setup.cells, setup.config.seed, hashes.firmware, hashes.kernel, hashes.rootfs
-        );
-        Ok(Lab { machine, screens, cells: setup.cells, repeat })
+        Ok(Lab { machine, screens, cells: setup.cells, faults: Vec::new() })
     }
 
-    /// The flags that repeat this run, and the hashes of what it ran on.
-    pub fn repeat(&self) -> &str {
-        &self.repeat
+    /// The faults injected so far, with nothing left open.
+    pub fn faults(&self) -> &[Injection] {
+        &self.faults
     }
 
     /// The machine, for reports.
@@ -267,6 +262,9 @@ impl Lab {
             Kind::WildWrites => Fault::WildWrites { node },
         };
         let cycle = self.machine.inject(fault, fault::When::At(at))?;
-        Ok(Injection { kind: request.kind, node: Some(node), at: Some(When::Cycle(cycle)) })
+        let fault =
+            Injection { kind: request.kind, node: Some(node), at: Some(When::Cycle(cycle)) };
+        self.faults.push(fault);
+        Ok(fault)
     }
 }

@@ -26,9 +26,8 @@ pub fn test(all: bool) -> Result<(), Failure> {
         println!("format: rustfmt is not installed: left out");
     }
     if available("clippy") {
-        let mut clippy = cargo(&["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
-        clippy.env("CARGO_TARGET_DIR", paths::root().join("target"));
-        tally.step("clippy", clippy);
+        // Denied lints fail (Cargo.toml says which); the others are shown.
+        tally.step("clippy", cargo(&["clippy", "--quiet", "--all-targets"]));
     } else {
         println!("clippy: not installed: left out");
     }
