@@ -149,8 +149,8 @@ pub struct ChangedPage {
 pub struct StormReport {
     /// Stores by aim.
     pub shots: BTreeMap<Aim, Shots>,
-    /// Pages of other nodes, by physical address, whose hashes before and after a storm slice
-    /// differ. Found without asking the firewall or the counters above.
+    /// Pages of other nodes, by physical address, whose contents before and after a batch of
+    /// stores differ. Found without asking the firewall or the counters above.
     pub changed: BTreeMap<u64, ChangedPage>,
     /// Cycle of the storm's last store.
     pub last_cycle: u64,

@@ -1,8 +1,8 @@
 //! Wild-write storms: what a hart does instead of instructions after [`Fault::WildWrites`], and
 //! the independent check of what it did.
 //!
-//! The check does not ask the firewall: before each storm slice the pages of other nodes that the
-//! slice aims at are hashed, and again after it. A storm slice runs alone, so whatever changed in
+//! The check does not ask the firewall: before each batch of stores the pages of other nodes that
+//! it aims at are copied, and compared after it. A batch runs alone, so whatever changed in
 //! between was changed by the storm.
 //!
 //! [`Fault::WildWrites`]: crate::fault::Fault::WildWrites
@@ -14,7 +14,6 @@ use crate::platform::{Origin, Platform, Privilege};
 use crate::ram::{Frame, PAGE};
 use crate::seed::Random;
 use hive_platform::{controller as reg, firewall_bit, map};
-use std::collections::BTreeMap;
 
 /// A storm under way.
 #[derive(Clone)]
@@ -147,21 +146,28 @@ impl Machine {
         }
     }
 
-    /// Hashes of the pages of other nodes that `shots` are aimed at.
-    fn other_pages(&self, node: usize, shots: &[Shot]) -> BTreeMap<Frame, u64> {
-        let frames = shots.iter().filter_map(|s| self.ram.dram_frame(s.pa));
-        frames
-            .filter(|f| self.bus.protection.home(*f) != Some(node))
-            .map(|f| (f, self.page_hash(f)))
-            .collect()
+    /// Copies of the pages of other nodes that `shots` are aimed at.
+    fn other_pages(&self, node: usize, shots: &[Shot]) -> Vec<(Frame, [u8; PAGE])> {
+        let aimed = shots.iter().filter_map(|s| self.ram.dram_frame(s.pa));
+        let mut frames: Vec<Frame> =
+            aimed.filter(|f| self.bus.protection.home(*f) != Some(node)).collect();
+        frames.sort_unstable();
+        frames.dedup();
+        frames.into_iter().map(|f| (f, self.page(f))).collect()
     }
 
     /// Notes which of these pages are not what they were.
-    fn compare(&mut self, hart: usize, injection: usize, before: &BTreeMap<Frame, u64>, done: u64) {
+    fn compare(
+        &mut self,
+        hart: usize,
+        injection: usize,
+        before: &[(Frame, [u8; PAGE])],
+        done: u64,
+    ) {
         let cycle = self.bus.clock[hart];
         let bit = firewall_bit(hart, self.harts.len());
         let changed: Vec<Frame> =
-            before.iter().filter(|(f, h)| self.page_hash(**f) != **h).map(|(f, _)| *f).collect();
+            before.iter().filter(|(f, was)| self.page(*f) != *was).map(|(f, _)| *f).collect();
         let config = &self.bus.config;
         let report = self.injections[injection].storm.get_or_insert_default();
         report.last_cycle = cycle + done;
@@ -176,17 +182,10 @@ impl Machine {
         }
     }
 
-    /// A quick hash of a page: enough to see a change, not to resist an adversary.
-    fn page_hash(&self, frame: Frame) -> u64 {
+    fn page(&self, frame: Frame) -> [u8; PAGE] {
         let mut page = [0; PAGE];
         // Cannot fail: the frame is DRAM.
         let _ = self.ram.read(frame.base(), &mut page);
-        let mut hash = 0x9e37_79b9_7f4a_7c15u64;
-        let (words, _) = page.as_chunks::<8>();
-        for word in words.iter().map(|w| u64::from_le_bytes(*w)) {
-            let product = (hash ^ word) as u128 * 0xd6e8_feb8_6659_fd93_u128;
-            hash = (product as u64 ^ (product >> 64) as u64).wrapping_add(word);
-        }
-        hash
+        page
     }
 }
