@@ -1,4 +1,4 @@
-//! Which cells live: agreement on the live set, as DESIGN §4 and decision 0020 state it.
+//! Which cells live: agreement on the live set, as DESIGN §4 and decision 0050 state it.
 //!
 //! A sans-I/O state machine, one per cell. It is fed with [`Input`]s (clock ticks, opinions of
 //! other cells, hints, results of its own probes) and puts out [`Output`]s (what to send, whom to

@@ -321,7 +321,7 @@ impl<const N: usize> World<N> {
                 votes += usize::from(self.nodes[voter].vote.contains(CellId::of(target)));
             }
             // Of two live nodes each can reset the other: no protocol defends a cell against a
-            // liar alone with it, so that is outside the bound (decision 0020).
+            // liar alone with it, so that is outside the bound (decision 0050).
             let alone = voters < 2 && self.correct(target);
             if 2 * votes > voters && !alone {
                 if self.correct(target) {
