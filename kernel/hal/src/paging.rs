@@ -319,6 +319,17 @@ pub fn fence_i() {
     unsafe { asm!("fence.i", options(nostack)) };
 }
 
+/// Makes every hart of the cell forget all translations of user addresses (Hive §4.3: before the
+/// first barrier of recovery).
+pub fn flush_users() {
+    hive_sync::fence();
+    hive_sync::hart::without_irq(|| {
+        sfence_user();
+        let others = hart::all().iter().enumerate().filter(|(i, _)| *i != hart::index());
+        others.for_each(|(_, other)| sbi::remote_sfence_vma(other.id(), 0, u64::MAX));
+    });
+}
+
 /// Forgets this hart's translations of user addresses.
 fn sfence_user() {
     // SAFETY: forgetting translations is always sound. An address-space id (zero, in a register

@@ -246,6 +246,12 @@ pub fn yield_now() {
     irq::irq_pop();
 }
 
+/// Threads of the cell that run or could: what placement goes by.
+pub fn load() -> u64 {
+    let waiting: usize = QUEUES.iter().take(hart::count()).map(|q| q.lock().len()).sum();
+    waiting as u64 + (hart::count() as u64).saturating_sub(IDLE.load().count_ones().into())
+}
+
 /// True if the running thread has had its turn; cleared by [`yield_now`].
 pub fn should_yield() -> bool {
     HERE.with(|h| h.should_yield.get())

@@ -2,7 +2,7 @@
 
 use crate::files::{self, NAMESPACE};
 use crate::process::{FsContext, Process};
-use crate::{console, exec, frames, process, random, space, syscall, trap, user};
+use crate::{cell, console, exec, frames, process, random, space, syscall, trap, user};
 use alloc::sync::Arc;
 use hive_fs::FdTable;
 use hive_fs::errno::Result;
@@ -28,6 +28,7 @@ pub fn main(machine: &'static Machine) {
         log!("hive: no file systems: {why}");
         return;
     }
+    cell::join();
     files::start_flusher();
     syscall::time::start_alarm_clerk();
     if let Err(why) = first_process() {
