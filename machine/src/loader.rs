@@ -7,6 +7,7 @@ use crate::error::Error;
 use elf::ElfBytes;
 use elf::abi;
 use elf::endian::LittleEndian;
+use hive_platform::map;
 
 /// Bytes to be at a physical address at reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +79,12 @@ fn load_elf(file: &[u8], base: u64) -> Result<Loaded, String> {
         let inside = elf.ehdr.e_entry.wrapping_sub(header.p_vaddr);
         if inside < header.p_memsz {
             entry = Some(address.wrapping_add(inside));
+        }
+        // A linker told where to put the text alone puts the file's own headers far below, into a
+        // segment that nothing refers to; there is no memory there.
+        if header.p_offset == 0 && address.saturating_add(header.p_memsz) <= map::DRAM && bias == 0
+        {
+            continue;
         }
         loaded.segments.push(Segment { address, bytes: bytes.to_vec(), size: header.p_memsz });
     }
