@@ -6,7 +6,8 @@ use crate::signal::{SIGTTIN, SIGTTOU, SigInfo};
 use crate::tree::Pid;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use hive_fs::errno::{Errno, Result};
+use hive_fs::devfs::{CONSOLE_RDEV, DevHost};
+use hive_fs::errno::Result;
 use hive_fs::tty::{Caller, Host, Tty};
 use hive_sync::{Once, SpinLock};
 
@@ -15,8 +16,8 @@ static CONSOLE: Once<Arc<Tty>> = Once::new();
 /// Controlling terminals by session.
 static CONTROLLING: SpinLock<BTreeMap<Pid, Arc<Tty>>> = SpinLock::new(BTreeMap::new());
 
-/// The cell's UART as the wire of a terminal.
-struct Wire;
+/// The cell's UART as the wire of a terminal, and what devices ask of the kernel.
+pub struct Wire;
 
 /// Whether `signo` would come to nothing for `thread`, so that job control must not stop it.
 fn unreachable(thread: &Thread, signo: u32, orphaned: bool) -> bool {
@@ -80,11 +81,17 @@ pub fn of_session(session: Pid) -> Option<Arc<Tty>> {
     CONTROLLING.lock().get(&session).cloned()
 }
 
-/// The terminal that /dev/tty is to the calling thread; `ENXIO` if it has none.
-pub fn of_caller() -> Result<Arc<Tty>> {
-    let thread = process::current().ok_or(Errno::ENXIO)?;
-    let session = TREE.lock().session(thread.process.pid)?;
-    of_session(session).ok_or(Errno::ENXIO)
+impl DevHost for Wire {
+    fn random(&self, buf: &mut [u8]) {
+        crate::random::fill(buf);
+    }
+
+    /// What /dev/tty is to the caller.
+    fn controlling_tty(&self) -> Option<Arc<Tty>> {
+        let thread = process::current()?;
+        let session = TREE.lock().session(thread.process.pid).ok()?;
+        of_session(session)
+    }
 }
 
 /// A session leader ended: its terminal is free, and the foreground group is told.
@@ -94,12 +101,10 @@ pub fn session_ended(session: Pid) {
     }
 }
 
-/// Device number and foreground group of `process`'s controlling terminal, for /proc.
-pub fn told(session: Pid) -> (i32, i32) {
-    /// Major 5, minor 1: /dev/console.
-    const CONSOLE_NUMBER: i32 = 5 << 8 | 1;
+/// Device number and foreground group of the controlling terminal of `session`, for /proc.
+pub fn told(session: Pid) -> (u64, i32) {
     match of_session(session) {
-        Some(_) => (CONSOLE_NUMBER, -1),
+        Some(tty) => (CONSOLE_RDEV, tty.foreground().map_or(-1, |group| group as i32)),
         None => (0, -1),
     }
 }

@@ -3,6 +3,8 @@
 //! There is one privilege, user id 0 (effective); capabilities are absent: a process has all of
 //! them or none.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use hive_fs::Cred;
 use hive_fs::errno::{Errno, Result};
@@ -192,6 +194,36 @@ impl Limits {
     /// The soft limit of one of our own [`rlimit`] constants.
     pub fn soft(&self, which: usize) -> u64 {
         self.get(which).map_or(INFINITY, |l| l.soft)
+    }
+
+    /// The text of /proc/PID/limits.
+    pub fn text(&self) -> String {
+        const NAMES: [(&str, &str); rlimit::COUNT] = [
+            ("Max cpu time", "seconds"),
+            ("Max file size", "bytes"),
+            ("Max data size", "bytes"),
+            ("Max stack size", "bytes"),
+            ("Max core file size", "bytes"),
+            ("Max resident set", "bytes"),
+            ("Max processes", "processes"),
+            ("Max open files", "files"),
+            ("Max locked memory", "bytes"),
+            ("Max address space", "bytes"),
+            ("Max file locks", "locks"),
+            ("Max pending signals", "signals"),
+            ("Max msgqueue size", "bytes"),
+            ("Max nice priority", ""),
+            ("Max realtime priority", ""),
+            ("Max realtime timeout", "us"),
+        ];
+        let show = |v: u64| if v == INFINITY { "unlimited".into() } else { format!("{v}") };
+        let row =
+            |a: &str, b: String, c: String, d: &str| format!("{a:<25} {b:<20} {c:<20} {d:<10}\n");
+        let mut text = row("Limit", "Soft Limit".into(), "Hard Limit".into(), "Units");
+        for ((name, unit), limit) in NAMES.iter().zip(&self.0) {
+            text += &row(name, show(limit.soft), show(limit.hard), unit);
+        }
+        text
     }
 
     /// setrlimit(2).

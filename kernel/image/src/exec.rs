@@ -5,7 +5,6 @@
 //!
 //! Absent: set-user-id programs (the bits are not obeyed), binfmt_misc.
 
-use crate::files::show_path;
 use crate::process::{COMM_MAX, Process, TREE, Thread};
 use crate::space::{Space, cache, errno};
 use crate::syscall::memory::mapped_file;
@@ -213,10 +212,4 @@ pub fn execve(
     TREE.lock().execed(process.pid);
     *user = UserContext::new(entry.pc, entry.sp);
     Ok(())
-}
-
-/// The path of the program of `process`, for /proc.
-pub fn exe_path(process: &Process) -> Option<Vec<u8>> {
-    let exe = process.identity.lock().exe.clone();
-    exe.map(|place| show_path(&place))
 }

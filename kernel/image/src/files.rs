@@ -2,16 +2,21 @@
 //! off.
 
 use crate::frames::BlockDisk;
-use crate::space::cache;
+use crate::space::{cache, memory_bytes};
+use crate::{console, procfs_source};
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use hive_fs::abi::Time;
 use hive_fs::abi::oflag::O_RDWR;
-use hive_fs::abi::{Attr, FileType, Time, makedev};
+use hive_fs::devfs::DevFs;
 use hive_fs::errno::{Errno, Result};
 use hive_fs::ext2::{Clock, Ext2};
 use hive_fs::pipe::{self, PipeFs};
+use hive_fs::procfs::ProcFs;
+use hive_fs::tmpfs::TmpFs;
 use hive_fs::vnode::FsId;
-use hive_fs::{FileSystem, Namespace, OpenFile, Place, Vnode, VnodeId};
+use hive_fs::{At, Cred, FileSystem, Namespace, OpenFile, Place, VnodeRef};
 use hive_hal::devicetree::Machine;
 use hive_hal::sbi::{self, Reset};
 use hive_hal::virtio_blk::Disk;
@@ -91,15 +96,78 @@ impl Clock for WallClock {
     }
 }
 
-/// Mounts what the cell has: its disk at the root, and the kernel's own file systems over it.
+/// File systems of a cell, by their number in its [`FsId`]s.
+mod number {
+    pub const DISK: u16 = 0;
+    pub const PIPES: u16 = 1;
+    pub const DEV: u16 = 2;
+    pub const PROC: u16 = 3;
+    pub const TMP: u16 = 4;
+    pub const SHM: u16 = 5;
+    pub const RUN: u16 = 6;
+}
+
+/// Share of memory that a tmpfs may fill.
+const TMPFS_SHARE: u64 = 4;
+
+/// Mounts what the cell has: its disk at the root, the writable tree `/cells/N`, and the kernel's
+/// own file systems.
+///
+/// A disk with a directory `/cells/N` for this cell is the base tree of a machine of cells and
+/// read-only but for that directory; any other disk is one system's own and writable.
 pub fn mount_all(machine: &Machine, cell: CellId) -> Result<()> {
+    let fs_id = |number| FsId::new(cell.index() as u16, number);
     let disk = first_disk(machine).ok_or(Errno::ENXIO)?;
-    let id = FsId::new(cell.index() as u16, 0);
-    let root = Ext2::mount(Arc::new(BlockDisk(disk)), cache().clone(), id, Arc::new(WallClock))?;
-    assert!(PIPES.set(PipeFs::new(FsId::new(cell.index() as u16, 1))).is_ok());
-    let ns = Namespace::new(root, false, "/dev/vda")?;
+    let disk = Arc::new(BlockDisk(disk));
+    let root = Ext2::mount(disk, cache().clone(), fs_id(number::DISK), Arc::new(WallClock))?;
+    let own = own_tree(&*root, cell);
+    let ns = Namespace::new(root.clone(), own.is_some(), "/dev/vda")?;
+    assert!(PIPES.set(PipeFs::new(fs_id(number::PIPES))).is_ok());
+    if let Some(vnode) = own {
+        mount_at(&ns, &format!("/cells/{cell}"), root, vnode, "/dev/vda")?;
+    }
+    let dev = DevFs::new(fs_id(number::DEV), Arc::new(console::Wire), console::console().clone());
+    mount_root(&ns, "/dev", dev, "devtmpfs")?;
+    let proc = ProcFs::new(fs_id(number::PROC), Arc::new(procfs_source::Kernel), &ns);
+    mount_root(&ns, "/proc", proc, "proc")?;
+    let limit = memory_bytes().0 / TMPFS_SHARE / hive_vm::PAGE_SIZE as u64;
+    for (path, number) in [("/tmp", number::TMP), ("/dev/shm", number::SHM), ("/run", number::RUN)]
+    {
+        let tmp = TmpFs::new(cache().clone(), fs_id(number), Arc::new(WallClock), limit)?;
+        mount_root(&ns, path, tmp, "tmpfs")?;
+    }
     assert!(NAMESPACE.set(ns).is_ok(), "mounted once");
     Ok(())
+}
+
+/// The directory `/cells/N` of the disk, if there is one.
+fn own_tree(disk: &dyn FileSystem, cell: CellId) -> Option<VnodeRef> {
+    let cells = disk.root().ok()?.lookup(b"cells").ok()?;
+    cells.lookup(format!("{cell}").as_bytes()).ok()
+}
+
+/// Mounts the root of `fs` at `path`. A disk without that directory goes without the mount.
+fn mount_root(ns: &Namespace, path: &str, fs: Arc<dyn FileSystem>, source: &str) -> Result<()> {
+    let root = fs.root()?;
+    mount_at(ns, path, fs, root, source)
+}
+
+fn mount_at(
+    ns: &Namespace,
+    path: &str,
+    fs: Arc<dyn FileSystem>,
+    vnode: VnodeRef,
+    source: &str,
+) -> Result<()> {
+    let root = ns.root();
+    let at = At { ns, root: &root, base: &root, cred: &Cred::root() };
+    match at.resolve(path.as_bytes(), true) {
+        Ok(place) => ns.mount(&place, fs, vnode, false, source).map(drop),
+        Err(why) => {
+            log!("hive: {path} is not mounted: {why}");
+            Ok(())
+        }
+    }
 }
 
 /// The first disk of the cell's own nodes.
@@ -120,28 +188,9 @@ pub fn pipe_size(file: &OpenFile) -> Result<usize> {
     file.ops().and_then(|ops| pipe::pipe_size(&**ops)).ok_or(Errno::EBADF)
 }
 
-struct ConsoleNode;
-
-impl Vnode for ConsoleNode {
-    fn id(&self) -> VnodeId {
-        VnodeId { fs: FsId::new(0, 2), ino: 1, generation: 0 }
-    }
-    fn kind(&self) -> FileType {
-        FileType::Char
-    }
-    fn fs(&self) -> Arc<dyn FileSystem> {
-        PIPES.get().expect("made at boot").clone()
-    }
-    fn getattr(&self) -> Result<Attr> {
-        Ok(Attr {
-            rdev: makedev(5, 1),
-            ..Attr::bare(FsId::new(0, 2).dev(), 1, FileType::Char, 0o600)
-        })
-    }
-}
-
 /// The console of the cell, open for reading and writing.
 pub fn open_console() -> Result<Arc<OpenFile>> {
-    let place = Place::anonymous(Arc::new(ConsoleNode));
-    Ok(OpenFile::with_ops(place, Some(crate::console::console().open()), O_RDWR))
+    let ns = NAMESPACE.get().ok_or(Errno::ENOENT)?;
+    let root = ns.root();
+    At { ns, root: &root, base: &root, cred: &Cred::root() }.open(b"/dev/console", O_RDWR, 0)
 }

@@ -36,6 +36,8 @@ mod frames;
 mod futex;
 #[cfg(target_os = "none")]
 mod process;
+#[cfg(target_os = "none")]
+mod procfs_source;
 #[cfg(any(target_os = "none", test))]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 mod random;

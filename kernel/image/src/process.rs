@@ -229,6 +229,14 @@ fn next_pid(tree: &Tree<Arc<Process>>) -> Result<Pid> {
     Err(Errno::EAGAIN)
 }
 
+/// The process id given last.
+pub fn last_pid() -> Pid {
+    NUMBERING.get().map_or(0, |n| {
+        let sequence = n.next.advisory().wrapping_sub(1) as u16;
+        hive_protocol::Pid::new(n.cell, n.incarnation, sequence).map_or(0, |pid| pid.raw())
+    })
+}
+
 impl Process {
     fn new(pid: Pid, exit_signal: u32, context: FsContext) -> Process {
         fn field<T>(value: T) -> SpinLock<T> {

@@ -12,6 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
 use hive_hal::context::{self, HasContext, KernelContext};
@@ -37,6 +38,10 @@ pub struct Thread {
     /// Hart that ran it last: where it goes first.
     hart: AtomicUsize,
     interrupted: AtomicBool,
+    /// Time it ran, ns, up to when it was last switched to.
+    ran_ns: AtomicU64,
+    /// When it was last switched to, ns since boot.
+    since_ns: AtomicU64,
     start: SpinLock<Option<Start>>,
     space: SpinLock<Option<Arc<UserTable>>>,
     local: SpinLock<Option<Arc<dyn Any + Send + Sync>>>,
@@ -67,6 +72,9 @@ static QUEUES: [SpinLock<VecDeque<Arc<Thread>>>; MAX_HARTS] =
     [const { SpinLock::ranked(rank::RUN_QUEUE, VecDeque::new()) }; MAX_HARTS];
 /// Harts that wait for work, one bit each.
 static IDLE: AtomicU64 = AtomicU64::new(0);
+
+/// Switches between threads since boot.
+pub static SWITCHES: AtomicU64 = AtomicU64::new(0);
 
 struct Here {
     current: RefCell<Option<Arc<Thread>>>,
@@ -99,6 +107,8 @@ impl Thread {
                 state: SpinLock::ranked(rank::THREAD, State { run, token: false }),
                 hart: AtomicUsize::new(hart::index()),
                 interrupted: AtomicBool::new(false),
+                ran_ns: AtomicU64::new(0),
+                since_ns: AtomicU64::new(hive_hal::time::now_ns()),
                 start: SpinLock::new(start),
                 space: SpinLock::new(None),
                 local: SpinLock::new(None),
@@ -147,6 +157,24 @@ impl Thread {
     /// Lets interruptible waits wait again.
     pub fn clear_interrupt(&self) {
         self.interrupted.store(false);
+    }
+
+    /// Time it has run so far, ns.
+    pub fn ran_ns(&self) -> u64 {
+        let running = self.state.lock().run == Run::Running;
+        let since = self.since_ns.advisory();
+        let now = if running { hive_hal::time::now_ns().saturating_sub(since) } else { 0 };
+        self.ran_ns.advisory() + now
+    }
+
+    /// Whether it runs or could run.
+    pub fn is_runnable(&self) -> bool {
+        matches!(self.state.lock().run, Run::Running | Run::Ready)
+    }
+
+    /// The hart that runs it or ran it last.
+    pub fn hart(&self) -> usize {
+        self.hart.load()
     }
 
     /// The user half that the thread translates by from now on; for the running thread, and for
@@ -294,6 +322,10 @@ fn switch_away() {
     if let Some(previous) = previous
         && !Arc::ptr_eq(&previous, &next)
     {
+        let now = hive_hal::time::now_ns();
+        previous.ran_ns.fetch_add(now.saturating_sub(previous.since_ns.advisory()));
+        next.since_ns.store(now);
+        SWITCHES.fetch_add(1);
         let (old, new) = (previous.space.lock(), next.space.lock());
         if old.is_some() || new.is_some() {
             paging::switch_user(old.as_deref(), new.as_deref());
@@ -310,6 +342,20 @@ pub fn adopt_idle() {
         h.current.replace(Some(thread.clone()));
         h.idle.replace(Some(thread));
     });
+}
+
+/// Time that each hart of the cell has been idle, ns, by hart index.
+pub fn idle_ns() -> Vec<u64> {
+    let mut idle = alloc::vec![0; hart::count()];
+    for slot in &SLOTS {
+        let thread = slot.lock().clone();
+        if let Some(thread) = thread.filter(|t| t.name() == "idle")
+            && let Some(slot) = idle.get_mut(thread.hart())
+        {
+            *slot = thread.ran_ns();
+        }
+    }
+    idle
 }
 
 /// What the idle thread does. Interrupts off at depth 1.

@@ -12,7 +12,7 @@ use hive_hal::user::UserContext;
 use hive_protocol::Incarnation;
 
 /// Where the first program is looked for, in this order.
-const FIRST_PROGRAMS: [&[u8]; 3] = [b"/sbin/hive-init", b"/sbin/init", b"/bin/sh"];
+const FIRST_PROGRAMS: [&[u8]; 2] = [b"/sbin/init", b"/bin/sh"];
 
 /// Brings processes up. On a kernel thread of the boot hart.
 pub fn main(machine: &'static Machine) {

@@ -121,7 +121,7 @@ fn run(thread: &Arc<Thread>, user: &mut UserContext) -> Status {
         let trap = user.run();
         let end = now_ns();
         gate::leave();
-        thread.process.usage.lock().user_ns += end.saturating_sub(start);
+        account(thread, end.saturating_sub(start));
         match trap {
             Trap::Syscall => match system_call(thread, user) {
                 Ok(next) => again = next,
@@ -131,6 +131,16 @@ fn run(thread: &Arc<Thread>, user: &mut UserContext) -> Status {
             other => fault::serve(thread, user, other),
         }
     }
+}
+
+/// Adds `user_ns` to the user time, and what else the thread ran to the system time.
+fn account(thread: &Thread, user_ns: u64) {
+    let Some(kernel) = thread.kernel.get() else { return };
+    let ran = kernel.ran_ns();
+    let mut usage = thread.process.usage.lock();
+    // Without threads the process ran what its thread ran.
+    usage.user_ns += user_ns;
+    usage.system_ns = ran.saturating_sub(usage.user_ns);
 }
 
 fn system_call(

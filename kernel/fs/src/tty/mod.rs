@@ -104,6 +104,11 @@ impl Tty {
         ops.as_any().downcast_ref::<Line>().map(|line| line.0.clone())
     }
 
+    /// The foreground process group.
+    pub fn foreground(&self) -> Option<u32> {
+        self.state.lock().foreground
+    }
+
     /// Bytes came in over the wire. Interrupt level.
     pub fn input(&self, bytes: &[u8]) {
         let mut effects = Effects::default();

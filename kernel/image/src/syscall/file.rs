@@ -240,7 +240,7 @@ pub fn fcntl(call: &mut Call<'_>) -> Answer {
             Ok(0)
         }
         command @ (F_GETLK | F_SETLK | F_SETLKW) => {
-            record_lock(call, &file, command == F_GETLK, { command == F_SETLKW })
+            record_lock(call, &file, command == F_GETLK, command == F_SETLKW)
         }
         F_GETPIPE_SZ => Ok(crate::files::pipe_size(&file)?),
         F_SETPIPE_SZ => {

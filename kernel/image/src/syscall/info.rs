@@ -7,12 +7,16 @@ use super::{Answer, Call};
 use crate::creds::{Limit, rlimit};
 use crate::process::{Process, TREE, Usage};
 use crate::sched;
+use alloc::string::String;
 use alloc::sync::Arc;
 use hive_fs::errno::Errno;
 use hive_sync::{SpinLock, now_ns};
 
 /// Release that uname tells: new enough for Debian's glibc.
 pub const RELEASE: &str = "6.12.0-hive";
+
+/// Version that uname tells.
+pub const VERSION: &str = "#1 SMP Hive cell kernel";
 
 /// Node name; "hive" and the cell's number unless sethostname changed it.
 static HOSTNAME: SpinLock<[u8; NAME_MAX]> = SpinLock::new([0; NAME_MAX]);
@@ -30,18 +34,19 @@ pub fn set_hostname(name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// The cell's name.
+pub fn hostname() -> String {
+    let name = *HOSTNAME.lock();
+    let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
 /// uname(2)
 pub fn uname(call: &mut Call<'_>) -> Answer {
     let mut b = [0; 6 * NAME_MAX];
     let hostname = *HOSTNAME.lock();
-    let fields: [&[u8]; 6] = [
-        b"Linux",
-        &hostname,
-        RELEASE.as_bytes(),
-        b"#1 SMP Hive cell kernel",
-        b"riscv64",
-        b"(none)",
-    ];
+    let fields: [&[u8]; 6] =
+        [b"Linux", &hostname, RELEASE.as_bytes(), VERSION.as_bytes(), b"riscv64", b"(none)"];
     for (slot, field) in b.chunks_exact_mut(NAME_MAX).zip(fields) {
         slot[..field.len()].copy_from_slice(field);
     }
