@@ -158,7 +158,8 @@ impl Engine {
             self.blocks.forget(frame);
         }
         hart.csr.lines = bus.platform.lines(hart.id);
-        let time = bus.platform.time(hart.id, bus.base);
+        // Only the hart's own timer makes its interrupts a matter of time.
+        let time = hart.timer().map_or(0, |_| bus.platform.time(hart.id, bus.base));
         if bus.platform.stop(hart.id) {
             return Some(Why::Stop);
         }

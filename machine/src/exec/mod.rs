@@ -238,9 +238,9 @@ fn run_block<P: Platform>(
             Op::Sraw => rd!((rs1!() as i32 >> (rs2!() & 31)) as u64),
 
             Op::Mul => rd!(rs1!().wrapping_mul(rs2!())),
-            Op::Mulh => rd!((i128::from(rs1!() as i64) * i128::from(rs2!() as i64) >> 64) as u64),
-            Op::Mulhsu => rd!((i128::from(rs1!() as i64) * i128::from(rs2!()) >> 64) as u64),
-            Op::Mulhu => rd!((u128::from(rs1!()) * u128::from(rs2!()) >> 64) as u64),
+            Op::Mulh => rd!(((i128::from(rs1!() as i64) * i128::from(rs2!() as i64)) >> 64) as u64),
+            Op::Mulhsu => rd!(((i128::from(rs1!() as i64) * i128::from(rs2!())) >> 64) as u64),
+            Op::Mulhu => rd!(((u128::from(rs1!()) * u128::from(rs2!())) >> 64) as u64),
             Op::Mulw => rd!(sext32(rs1!().wrapping_mul(rs2!()))),
             // Division by zero gives all ones and the dividend; overflow wraps.
             Op::Div => rd!(div(rs1!() as i64, rs2!() as i64) as u64),
