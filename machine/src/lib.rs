@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`ram`] (page storage and page attributes), [`platform`] (what a hart asks of
 //! everything that is not plain memory), [`hart`] (architectural state, translation, traps),
-//! [`engine`] (what executes instructions).
+//! [`engine`] (what executes instructions), [`bus`] with [`dev`] and [`controller`] (everything
+//! around the harts), [`machine`] (who runs when; boot, resets, faults), [`env`] (the outside).
 //!
 //! The machine does not know Hive: it knows the RISC-V specifications and `hive-platform`.
 //! Nothing here reads host time, uses threads or iterates a randomly seeded map.

@@ -33,6 +33,7 @@ impl Random {
     }
 
     /// 64 uniform bits.
+    #[allow(clippy::should_implement_trait)] // never ends: an `Option` would only be noise
     pub fn next(&mut self) -> u64 {
         self.0.next_u64()
     }

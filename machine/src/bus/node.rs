@@ -40,7 +40,7 @@ impl NodeDevices {
             virtio[DISK_SLOT].set_device(Device::Block(disk));
         }
         let random = Random::new(config.seed, Stream::Entropy, node as u64);
-        virtio[ENTROPY_SLOT].set_device(Device::Entropy(random));
+        virtio[ENTROPY_SLOT].set_device(Device::Entropy(Box::new(random)));
         NodeDevices {
             uart: Uart::default(),
             plic: Plic::new(config.harts_per_node),

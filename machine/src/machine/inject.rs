@@ -157,6 +157,7 @@ impl Machine {
                 let lose = || some_lines(&mut random);
                 self.bus.protection.node_failed(&mut self.ram, node, lose);
                 self.stand_node(node, Activity::Stand);
+                self.end_with_last_node();
             }
             Fault::HartHalt { hart } => {
                 self.counts.hart_halts += 1;
@@ -173,6 +174,7 @@ impl Machine {
                 self.counts.wild_writes += 1;
                 let per_node = self.bus.config.harts_per_node;
                 let random = Random::new(self.bus.config.seed, Stream::Storm, number);
+                self.storms.retain(|storm| storm.node != node);
                 self.storms.push(Storm::new(number as usize, node, random));
                 for hart in node * per_node..(node + 1) * per_node {
                     if self.activity[hart] == Activity::Run {

@@ -122,6 +122,7 @@ impl Machine {
         if self.bus.protection.controllers.node(node).state != NodeState::Live {
             return;
         }
+        self.storms.retain(|storm| storm.node != node);
         self.bus.nodes[node].reset();
         self.bus.protection.controllers.reset(&config, node, cause);
         self.bus.protection.node_reset(&mut self.ram, node);
@@ -140,13 +141,19 @@ impl Machine {
         }
     }
 
-    /// `node` switched itself off: the machine ends with the last one that ran.
+    /// `node` switched itself off.
     pub(super) fn node_off(&mut self, node: usize) {
         self.bus.nodes[node].cancel();
         self.stand_node(node, Activity::Stand);
+        self.end_with_last_node();
+    }
+
+    /// The machine ends when no node runs any more, if one of them gave an exit code.
+    pub(super) fn end_with_last_node(&mut self) {
         let controllers = &self.bus.protection.controllers;
         let states = || (0..controllers.len()).map(|n| controllers.node(n).state);
-        if states().all(|s| s != NodeState::Live) {
+        let off = states().any(|s| matches!(s, NodeState::Off(_)));
+        if off && states().all(|s| s != NodeState::Live) {
             let codes = states().filter_map(|s| match s {
                 NodeState::Off(code) => Some(code),
                 _ => None,

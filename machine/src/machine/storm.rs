@@ -19,7 +19,7 @@ use hive_platform::{controller as reg, firewall_bit, map};
 #[derive(Clone)]
 pub(super) struct Storm {
     injection: usize,
-    node: usize,
+    pub(super) node: usize,
     random: Random,
 }
 

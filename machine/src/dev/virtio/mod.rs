@@ -33,7 +33,7 @@ pub enum Device {
     /// A disk.
     Block(Disk),
     /// A source of entropy.
-    Entropy(Random),
+    Entropy(Box<Random>),
 }
 
 /// One slot.

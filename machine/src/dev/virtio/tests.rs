@@ -153,7 +153,7 @@ fn random_rings_and_registers() {
 #[test]
 fn entropy_depends_on_the_seed() {
     let get = |seed| {
-        let mut v = started(Device::Entropy(Random::new(seed, Stream::Entropy, 0)));
+        let mut v = started(Device::Entropy(Box::new(Random::new(seed, Stream::Entropy, 0))));
         let mut m = Memory(vec![0; 65536]);
         describe(&mut m, 0, BASE + 0x4000, 32, 2, 0);
         m.write(BASE + 0x1002, &[1, 0]).unwrap();
