@@ -78,6 +78,11 @@ pub struct Machine {
 
 static MACHINE: Once<Machine> = Once::new();
 
+/// The machine, once the boot hart has read the device tree.
+pub(crate) fn machine_if_known() -> Option<&'static Machine> {
+    MACHINE.get()
+}
+
 /// The machine. Panics before the boot hart has read the device tree.
 pub fn machine() -> &'static Machine {
     MACHINE.get().expect("the device tree is read first")

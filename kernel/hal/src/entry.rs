@@ -10,6 +10,7 @@ use crate::hart::{HARTS, Hart};
 use crate::memory::{DIRECT_BASE, IMAGE_BASE, Pa};
 use crate::{MAX_HARTS, hart, sbi};
 use core::arch::global_asm;
+use hive_sync::AtomicU64;
 
 /// Bytes of a page table.
 #[repr(C, align(4096))]
@@ -33,17 +34,20 @@ const _: () = assert!(align_of::<BootStack>() == STACK_SLOT);
 #[unsafe(no_mangle)]
 static mut BOOT_STACK: BootStack = BootStack([0; STACK_SLOT]);
 
-/// What a later hart needs before it has a stack. Read at its physical address.
+/// What a later hart needs before it has a stack. Read at its physical address, once `satp` is
+/// not zero.
 #[repr(C, align(64))]
 struct Handover {
-    satp: u64,
-    stack: u64,
-    tp: u64,
+    satp: AtomicU64,
+    stack: AtomicU64,
+    tp: AtomicU64,
+    hart: AtomicU64,
 }
 
 global_asm!(
     r#"
     .section .text.entry, "ax"
+    .option arch, +a
     .option push
     .option norvc
     .global _start
@@ -63,6 +67,10 @@ _start:
     .option pop
     csrw sie, zero
     csrw sscratch, zero
+    lla  t0, hal_lottery
+    li   t1, 1
+    amoswap.w t1, t1, (t0)
+    bnez t1, 7f
     mv   s0, a0
     mv   s1, a1
     lla  t0, __bss_start
@@ -70,6 +78,10 @@ _start:
 2:  sd   zero, (t0)
     addi t0, t0, 8
     bltu t0, t1, 2b
+    lla  t0, hal_lottery            // bss may be read
+    li   t1, 2
+    fence rw, w
+    sw   t1, (t0)
 
     lla  s2, _start                 // where we are
     lla  s3, EARLY_ROOT
@@ -121,6 +133,34 @@ _start:
     .balign 8
 5:  .dword hal_boot_virtual
 6:  .dword hal_later_virtual
+
+    // A later hart that the firmware sent to the start of the image: OpenSBI up to 1.1 does so if
+    // the hart wakes between its change of state and the note of where to start it. What it
+    // should have been told is found by its id, a0.
+7:  .insn i 0x0f, 0, x0, x0, 0x010  // pause
+    lla  t0, hal_lottery
+    lw   t1, (t0)
+    li   t2, 2
+    bne  t1, t2, 7b
+    lla  t0, HAL_HANDOVERS
+    li   t1, {harts_max}
+8:  ld   t2, 0(t0)
+    beqz t2, 9f
+    ld   t2, 24(t0)
+    bne  t2, a0, 9f
+    fence r, rw
+    mv   a1, t0
+    j    hal_later
+9:  addi t0, t0, {handover}
+    addi t1, t1, -1
+    bnez t1, 8b
+    j    7b
+
+    .pushsection .data
+    .balign 4
+hal_lottery:
+    .word 0                         // 0 untouched, 1 a hart boots, 2 bss is clear
+    .popsection
 
     // Later harts: a0 = hart id, a1 = physical address of a Handover.
     .global hal_later
@@ -174,6 +214,8 @@ hal_later_virtual:
     image_pages = const IMAGE_PAGES,
     slot = const STACK_SLOT,
     harts = sym HARTS,
+    harts_max = const MAX_HARTS,
+    handover = const size_of::<Handover>(),
     boot = sym boot,
     later = sym later,
 );
@@ -239,8 +281,15 @@ unsafe extern "C" fn later() -> ! {
     unsafe { hive_hart_main() }
 }
 
-static HANDOVERS: hive_sync::SpinLock<[Handover; MAX_HARTS]> =
-    hive_sync::SpinLock::new([const { Handover { satp: 0, stack: 0, tp: 0 } }; MAX_HARTS]);
+#[unsafe(no_mangle)]
+static HAL_HANDOVERS: [Handover; MAX_HARTS] = [const {
+    Handover {
+        satp: AtomicU64::new(0),
+        stack: AtomicU64::new(0),
+        tp: AtomicU64::new(0),
+        hart: AtomicU64::new(0),
+    }
+}; MAX_HARTS];
 
 /// Starts the hart with SBI id `id`, of `node`, as hart `index` of this cell.
 pub fn start_hart(index: usize, id: usize, node: usize) -> Result<(), sbi::SbiError> {
@@ -248,13 +297,11 @@ pub fn start_hart(index: usize, id: usize, node: usize) -> Result<(), sbi::SbiEr
     block.set(id, node);
     hart::set_count(index + 1);
     let stack = crate::stack::Stack::new().map_err(|_| sbi::SbiError(-1))?;
-    let mut handovers = HANDOVERS.lock();
-    let handover = &mut handovers[index];
-    *handover = Handover {
-        satp: crate::paging::kernel_satp(),
-        stack: stack.top() as u64,
-        tp: core::ptr::from_ref(block).addr() as u64,
-    };
+    let handover = &HAL_HANDOVERS[index];
+    handover.stack.store(stack.top() as u64);
+    handover.tp.store(core::ptr::from_ref(block).addr() as u64);
+    handover.hart.store(id as u64);
+    handover.satp.store(crate::paging::kernel_satp());
     core::mem::forget(stack); // the hart's idle thread never ends
     let argument = crate::memory::image_pa(core::ptr::from_ref(handover).addr() as u64);
     // SAFETY: the address of a symbol.

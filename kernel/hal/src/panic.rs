@@ -139,7 +139,8 @@ fn die(
     }
     // With others about, wait for their verdict: they reset this node, and it comes back. Alone,
     // the machine has ended.
-    if devicetree::machine().harts.iter().all(|h| h.ours) {
+    let alone = |m: &devicetree::Machine| m.harts.iter().all(|h| h.ours);
+    if devicetree::machine_if_known().is_none_or(alone) {
         sbi::system_reset(sbi::Reset::Failure);
     }
     stop()
