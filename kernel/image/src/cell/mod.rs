@@ -5,6 +5,7 @@
 mod member;
 mod peers;
 mod recover;
+pub mod rpc;
 
 pub use member::{bus_error, decode, live, suspect};
 pub use peers::{Careful, cell_of_node, everyone, peer};
@@ -103,6 +104,7 @@ pub fn join() {
         hive_sync::sched::sleep_ns(1_000_000);
     }
     recover::start();
+    rpc::start();
     member::start();
 }
 
