@@ -3,7 +3,7 @@
 
 use crate::frames::BlockDisk;
 use crate::space::{cache, memory_bytes};
-use crate::{console, procfs_source};
+use crate::{cell, console, procfs_source};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,6 +12,7 @@ use hive_fs::abi::oflag::O_RDWR;
 use hive_fs::devfs::DevFs;
 use hive_fs::errno::{Errno, Result};
 use hive_fs::ext2::{Clock, Ext2};
+use hive_fs::name::Mount;
 use hive_fs::pipe::{self, PipeFs};
 use hive_fs::procfs::ProcFs;
 use hive_fs::tmpfs::TmpFs;
@@ -21,6 +22,7 @@ use hive_hal::devicetree::Machine;
 use hive_hal::sbi::{self, Reset};
 use hive_hal::virtio_blk::Disk;
 use hive_protocol::CellId;
+use hive_remote::wire::Tree;
 use hive_sync::{Once, sched::sleep_ns};
 
 /// The mounts of the cell.
@@ -124,6 +126,7 @@ pub fn mount_all(machine: &Machine, cell: CellId) -> Result<()> {
     let ns = Namespace::new(root.clone(), own.is_some(), "/dev/vda")?;
     assert!(PIPES.set(PipeFs::new(fs_id(number::PIPES))).is_ok());
     if let Some(vnode) = own {
+        cell::files::offer(&(root.clone() as Arc<dyn FileSystem>), Tree::Cell, vnode.clone());
         mount_at(&ns, &format!("/cells/{cell}"), root, vnode, "/dev/vda")?;
     }
     let dev = DevFs::new(fs_id(number::DEV), Arc::new(console::Wire), console::console().clone());
@@ -134,6 +137,10 @@ pub fn mount_all(machine: &Machine, cell: CellId) -> Result<()> {
     for (path, number) in [("/tmp", number::TMP), ("/dev/shm", number::SHM), ("/run", number::RUN)]
     {
         let tmp = TmpFs::new(cache().clone(), fs_id(number), Arc::new(WallClock), limit)?;
+        if number == number::TMP {
+            let fs: Arc<dyn FileSystem> = tmp.clone();
+            cell::files::offer(&fs, Tree::Tmp, tmp.root()?);
+        }
         mount_root(&ns, path, tmp, "tmpfs")?;
     }
     assert!(NAMESPACE.set(ns).is_ok(), "mounted once");
@@ -149,23 +156,24 @@ fn own_tree(disk: &dyn FileSystem, cell: CellId) -> Option<VnodeRef> {
 /// Mounts the root of `fs` at `path`. A disk without that directory goes without the mount.
 fn mount_root(ns: &Namespace, path: &str, fs: Arc<dyn FileSystem>, source: &str) -> Result<()> {
     let root = fs.root()?;
-    mount_at(ns, path, fs, root, source)
+    mount_at(ns, path, fs, root, source).map(drop)
 }
 
-fn mount_at(
+/// Mounts `vnode` of `fs` at `path`; `None` if there is no such directory.
+pub fn mount_at(
     ns: &Namespace,
     path: &str,
     fs: Arc<dyn FileSystem>,
     vnode: VnodeRef,
     source: &str,
-) -> Result<()> {
+) -> Result<Option<Arc<Mount>>> {
     let root = ns.root();
     let at = At { ns, root: &root, base: &root, cred: &Cred::root() };
     match at.resolve(path.as_bytes(), true) {
-        Ok(place) => ns.mount(&place, fs, vnode, false, source).map(drop),
+        Ok(place) => ns.mount(&place, fs, vnode, false, source).map(Some),
         Err(why) => {
             log!("hive: {path} is not mounted: {why}");
-            Ok(())
+            Ok(None)
         }
     }
 }

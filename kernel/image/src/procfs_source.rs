@@ -18,6 +18,7 @@ use hive_fs::procfs::{
 };
 use hive_fs::{OpenFile, Place};
 use hive_hal::devicetree::{Machine, machine};
+use hive_protocol::CellId;
 use hive_sync::{Once, now_ns};
 use hive_vm::map::Role;
 
@@ -293,7 +294,13 @@ impl ProcSource for Kernel {
 
     fn cells(&self) -> Vec<CellInfo> {
         let cells = cell::place().cells;
-        (0..cells as u16).map(|cell| CellInfo { cell, incarnation: 0, live: true }).collect()
+        (0..cells as u16)
+            .map(|cell| CellInfo {
+                cell,
+                incarnation: 0,
+                live: cell::live().contains(CellId::of(cell.into())),
+            })
+            .collect()
     }
 }
 

@@ -104,6 +104,9 @@ impl FileSystem for RemoteFs {
     fn statfs(&self) -> Result<StatFs> {
         expected!(self.ask(&Request::StatFs(self.tree))?, Reply::StatFs(w) => wire::statfs(w))
     }
+    fn sync(&self) -> Result<()> {
+        expected!(self.ask(&Request::Sync)?, Reply::Done => ())
+    }
 }
 
 /// A shadow vnode.

@@ -2,6 +2,7 @@
 //! for each hart, and the death record. Both stand below the image and are words (see
 //! [`hive_hal::memory::published`]), stored one by one.
 
+pub mod files;
 mod member;
 mod peers;
 mod recover;
@@ -71,6 +72,10 @@ const BOOT_PATIENCE_MS: u64 = 2_000;
 pub fn join() {
     peers::init();
     let Some(me) = peers::peer(id()) else { return };
+    if place().cells > 1 {
+        rpc::start();
+        files::start();
+    }
     let incarnation = Incarnation(0);
     let words = [
         (offset_of!(CellInfo, version), hive_protocol::message::VERSION.into()),
@@ -93,9 +98,9 @@ pub fn join() {
         return;
     }
     let up = |cell| {
-        peer(cell).is_some_and(|peer| peer.info().is_ok_and(|info| {
-            peer.sane(&info) && info.state == State::Live as u64
-        }))
+        peer(cell).is_some_and(|peer| {
+            peer.info().is_ok_and(|info| peer.sane(&info) && info.state == State::Live as u64)
+        })
     };
     for _ in 0..BOOT_PATIENCE_MS {
         if everyone().iter().all(up) {
@@ -104,8 +109,8 @@ pub fn join() {
         hive_sync::sched::sleep_ns(1_000_000);
     }
     recover::start();
-    rpc::start();
     member::start();
+    files::mount_others();
 }
 
 /// Shows `event`: a mark for the machine, a line on the console.

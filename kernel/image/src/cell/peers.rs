@@ -9,9 +9,9 @@ use hive_cells::careful::{Dram, Fault, Memory};
 use hive_hal::devicetree::machine;
 use hive_hal::memory::Pa;
 use hive_hal::{platform, uaccess};
+use hive_platform::sips::SendStatus;
 use hive_protocol::page::{self, CellInfo, INFO_WORDS};
 use hive_protocol::{CellId, CellSet, Incarnation, Message};
-use hive_platform::sips::SendStatus;
 use hive_sync::Once;
 
 /// What is known of a cell without asking it.

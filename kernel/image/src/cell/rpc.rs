@@ -17,7 +17,9 @@ use alloc::vec::Vec;
 use hive_cells::careful;
 use hive_cells::hint::Hint;
 use hive_cells::limits::RPC_CALLS;
-use hive_cells::rpc::{self, Arrival, Attempt, CallId, Calls, Outcome, Queue, Refused, Served, Wait};
+use hive_cells::rpc::{
+    self, Arrival, Attempt, CallId, Calls, Outcome, Queue, Refused, Served, Wait,
+};
 use hive_fs::{Errno, Result};
 use hive_hal::memory::{Pa, pa_of};
 use hive_hal::{platform, uaccess};
@@ -25,7 +27,7 @@ use hive_platform::sips::{Class, SendStatus};
 use hive_protocol::membership::Reason;
 use hive_protocol::rpc::{MAX_INLINE, MAX_REFERENCE, Op, Reference, Status, flags};
 use hive_protocol::{CellId, CellSet, Kind, Message};
-use hive_sync::{Once, SpinLock, WaitQueue, now_ns, rank};
+use hive_sync::{SpinLock, WaitQueue, now_ns, rank};
 
 /// Threads that serve queued requests.
 const SERVERS: usize = 4;
@@ -41,7 +43,8 @@ pub type Handler = fn(from: CellId, op: Op, request: &[u8]) -> Result<Vec<u8>>;
 /// Serves a one-way message at interrupt level.
 pub type Notice = fn(from: CellId, op: Op, message: &[u8]);
 
-static CALLS: Once<SpinLock<Box<Calls>>> = Once::new();
+/// Too large for a kernel stack: made in place, without cells until [`start`].
+static CALLS: SpinLock<Calls> = SpinLock::ranked(rank::DEVICE, Calls::new(CellSet::EMPTY));
 static ENDED: [WaitQueue; RPC_CALLS] = [const { WaitQueue::new() }; RPC_CALLS];
 /// Bytes of requests, by call slot.
 static SENT: SpinLock<BTreeMap<usize, Bytes>> = SpinLock::ranked(rank::DEVICE, BTreeMap::new());
@@ -61,8 +64,7 @@ pub fn serve(subsystem: usize, handler: Handler, notice: Notice) {
 
 /// Begins to take requests. On a kernel thread.
 pub fn start() {
-    let calls = Box::new(Calls::new(peers::everyone()));
-    let _ = CALLS.set(SpinLock::ranked(rank::DEVICE, calls));
+    CALLS.lock().verdict(peers::everyone(), &mut |_| {});
     crate::trap::on_sips(Class::Request, || arrived(Class::Request));
     crate::trap::on_sips(Class::Reply, || arrived(Class::Reply));
     crate::time::on_tick(expire);
@@ -110,13 +112,11 @@ pub fn notify(to: CellId, op: Op, message: &[u8]) {
 
 /// One attempt at a call; `None` if there is no room for it now.
 fn call_once(to: CellId, op: Op, request: &[u8]) -> Result<Option<Message>> {
-    let (Some(calls), Some(peer)) = (CALLS.get(), peers::peer(to)) else {
-        return Err(Errno::EIO);
-    };
+    let peer = peers::peer(to).ok_or(Errno::EIO)?;
     let (payload, bytes) = wrap(Message::new(Kind::Request, 0), request)?;
     let payload = Message { flags: payload.flags | flags::QUEUE, ..payload };
     let since = now_us();
-    let begun = calls.lock().begin(to, op, &payload, since);
+    let begun = CALLS.lock().begin(to, op, &payload, since);
     let (id, message) = match begun {
         Ok(begun) => begun,
         Err(Refused::Dead) => return Err(Errno::EIO),
@@ -129,7 +129,7 @@ fn call_once(to: CellId, op: Op, request: &[u8]) -> Result<Option<Message>> {
     match peer.send(&message) {
         SendStatus::Sent => {}
         status => {
-            calls.lock().retract(id);
+            CALLS.lock().retract(id);
             if status == SendStatus::Full {
                 return Ok(None);
             }
@@ -137,23 +137,23 @@ fn call_once(to: CellId, op: Op, request: &[u8]) -> Result<Option<Message>> {
             return Err(Errno::EIO);
         }
     }
-    match wait(calls, id, since) {
+    match wait(id, since) {
         Outcome::Answer(message) => Ok(Some(message)),
         Outcome::Dead | Outcome::TimedOut => Err(Errno::EIO),
     }
 }
 
 /// Spins, then sleeps (Hive §6: "the client processor only context-switches after a timeout").
-fn wait(calls: &SpinLock<Box<Calls>>, id: CallId, since: u64) -> Outcome {
+fn wait(id: CallId, since: u64) -> Outcome {
     loop {
-        match calls.lock().wait(id, since, now_us()) {
+        match CALLS.lock().wait(id, since, now_us()) {
             Wait::Done(outcome) => return outcome,
             Wait::Spin => {}
             Wait::Block => break,
         }
         hive_sync::pause();
     }
-    ENDED[id.slot()].wait_until(|| match calls.lock().wait(id, since, now_us()) {
+    ENDED[id.slot()].wait_until(|| match CALLS.lock().wait(id, since, now_us()) {
         Wait::Done(outcome) => Some(outcome),
         Wait::Spin | Wait::Block => None,
     })
@@ -199,14 +199,14 @@ fn fetch(from: CellId, message: &Message) -> Result<Vec<u8>> {
 
 /// Messages of `class` have arrived.
 fn arrived(class: Class) {
-    let (Some(platform), Some(calls)) = (platform::get(), CALLS.get()) else { return };
+    let Some(platform) = platform::get() else { return };
     while let Some((node, line)) = platform.sips_receive(class) {
         let Some((from, message)) = super::decode(node, &line, class) else { continue };
         if message.kind == Kind::Request {
             take(from, &message);
             continue;
         }
-        let arrival = calls.lock().arrive(&message);
+        let arrival = CALLS.lock().arrive(&message);
         match arrival {
             Arrival::Ended(id) => ENDED[id.slot()].wake_all(),
             Arrival::Queued(_) | Arrival::Late => {}
@@ -270,22 +270,20 @@ fn serve_queued(request: &Message) {
 
 /// Tick: calls without reply are hints, and end after a while.
 fn expire() {
-    let Some(calls) = CALLS.get() else { return };
     if hive_hal::hart::index() != 0 {
         return;
     }
     let (mut hints, mut woken) = (Vec::new(), Vec::new());
-    calls.lock().expire(now_us(), &mut |hint| hints.push(hint), &mut |id| woken.push(id));
+    CALLS.lock().expire(now_us(), &mut |hint| hints.push(hint), &mut |id| woken.push(id));
     woken.into_iter().for_each(|id| ENDED[id.slot()].wake_all());
     hints.into_iter().for_each(member::suspect);
 }
 
 /// Calls towards the dead end, their requests and answers are dropped.
 fn clean_up(dead: CellSet) {
-    let Some(calls) = CALLS.get() else { return };
     let live = member::live();
     let mut woken = Vec::new();
-    calls.lock().verdict(live, &mut |id| woken.push(id));
+    CALLS.lock().verdict(live, &mut |id| woken.push(id));
     woken.into_iter().for_each(|id| ENDED[id.slot()].wake_all());
     QUEUE.lock().verdict(live);
     let mut answers = ANSWERS.lock();
