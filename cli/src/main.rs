@@ -4,6 +4,7 @@
 //! for went wrong, 2 the request itself is wrong (one line on stderr says what and how to mend
 //! it); a subcommand that runs a guest's command passes that command's status on.
 
+mod demo;
 mod failure;
 mod machine;
 mod run;
@@ -23,6 +24,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Machine(machine::Args),
+    Demo(demo::Args),
     Run(run::Args),
 }
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Machine(args) => machine::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The demo's job: every line of /demo/tasks, spread over the cells by the kernel. A task is done
-# when some live cell has its output; those that are not are run (again). So this script may be
-# killed anywhere and started again on another cell.
+# driver.sh [NUMBER..]: the demo's job: the lines of /demo/tasks with these numbers, or all. A task
+# is done when some live cell has its output; those that are not are run (again). So this script
+# may be killed anywhere and started again, on the same cell or on another.
 name_of() { # KIND FILE: $name
 	name=$1
 	IFS=/
@@ -15,16 +15,23 @@ done_on() { # NAME: $where, the first live cell that has it
 	where=
 	return 1
 }
+tasks=
+number=0
+while read -r kind file; do
+	number=$((number + 1))
+	case " $* " in "  " | *" $number "*) tasks="$tasks $kind:$file" ;; esac
+done < /demo/tasks
 round=0
 while [ $round -lt 9 ]; do
 	running=
-	while read -r kind file; do
+	for task in $tasks; do
+		kind=${task%%:*} file=${task#*:}
 		name_of "$kind" "$file"
 		done_on "$name" && continue
 		echo "demo: start $name round $round"
 		sh /demo/task.sh "$kind" "$file" "$name" < /dev/null &
 		running="$running $!:$name"
-	done < /demo/tasks
+	done
 	[ -n "$running" ] || break
 	for task in $running; do
 		wait "${task%%:*}"
@@ -34,8 +41,8 @@ while [ $round -lt 9 ]; do
 done
 sync
 missing=0
-while read -r kind file; do
-	name_of "$kind" "$file"
+for task in $tasks; do
+	name_of "${task%%:*}" "${task#*:}"
 	if done_on "$name"; then echo "demo: output $where"; else missing=$((missing + 1)); fi
-done < /demo/tasks
+done
 echo "demo: finished missing $missing"

@@ -4,7 +4,9 @@
 LC_ALL=C
 export LC_ALL
 kind=$1 file=$2 name=$3
-read -r cell < /proc/self/cell
+# The host name is hiveN on cell N.
+cell=$(uname -n)
+cell=${cell#hive}
 out=/cells/$cell/out
 mkdir -p "$out" || exit
 part=$out/.$name.$$

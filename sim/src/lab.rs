@@ -11,6 +11,7 @@ use crate::inject::{Injection, Kind, When};
 use hive_machine::bus::Mark;
 use hive_machine::config::Config;
 use hive_machine::controller::NodeState;
+use hive_machine::dev::disk::Image;
 use hive_machine::env::{Input, Observer};
 use hive_machine::fault::{self, Fault};
 use hive_machine::machine::boot::{Boot, Firmware};
@@ -55,6 +56,7 @@ pub struct Lab {
     screens: Screens,
     cells: usize,
     faults: Vec<Injection>,
+    rootfs: Image,
 }
 
 /// Sees what the machine shows.
@@ -127,7 +129,13 @@ impl Lab {
         let machine = Machine::new(&setup.config, &boot)?;
         let consoles = vec![Console::default(); setup.config.nodes];
         let screens = Screens { consoles, ..Screens::default() };
-        Ok(Lab { machine, screens, cells: setup.cells, faults: Vec::new() })
+        Ok(Lab {
+            machine,
+            screens,
+            cells: setup.cells,
+            faults: Vec::new(),
+            rootfs: setup.images.rootfs.clone(),
+        })
     }
 
     /// The faults injected so far, with nothing left open.
@@ -138,6 +146,11 @@ impl Lab {
     /// The machine, for reports.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// What every disk started as.
+    pub fn base_image(&self) -> &Image {
+        &self.rootfs
     }
 
     /// Cells the machine was cut into.

@@ -2,13 +2,14 @@
 //! came out.
 //!
 //! Reading order: [`images`] (what a machine starts from), [`console`] (what it shows),
-//! [`inject`] (what is done to it), [`lab`] (the run itself).
+//! [`inject`] (what is done to it), [`lab`] (the run itself), [`demo`] (the main job).
 //!
 //! Everything here is a function of the run: input enters at cycles that depend on the run alone,
 //! so that a scenario repeats with its seed. Pacing to the clock on the wall is the command
 //! line's business.
 
 pub mod console;
+pub mod demo;
 pub mod images;
 pub mod inject;
 pub mod lab;

@@ -1,0 +1,148 @@
+//! The main job: every cell works on real files, one cell dies in the middle, the rest finishes
+//! the work, and the host checks every byte of it (`hive demo`).
+//!
+//! The guest's scripts are in `sim/guest`. This side types at the consoles, strikes one fault, and
+//! watches: it never tells the guest what happened. Tasks are dealt to the cells' consoles; those
+//! of a cell that agreement removed are dealt again to the survivors (their outputs were on its
+//! disk). What a run shows is a function of its setup alone.
+//!
+//! Reading order: this file, `watch` (consoles and marks become facts), `verify` (the outputs
+//! beside the host's own), `report`.
+
+mod report;
+mod verify;
+mod watch;
+
+pub use report::Report;
+
+use crate::Error;
+use crate::inject::{Injection, Kind, When};
+use crate::lab::{Lab, Progress, Setup};
+use hive_machine::fault::Mode;
+use hive_machine::seed::{Random, Stream};
+use hive_protocol::{CellId, CellSet};
+use watch::Watch;
+
+/// Boot, until every console has its shell.
+const BOOT_LIMIT_US: u64 = 60_000_000;
+/// The job, with everything that has to be done again.
+const JOB_LIMIT_US: u64 = 240_000_000;
+/// The fault strikes so long after the job has begun.
+const STRIKE_US: std::ops::Range<u64> = 50_000..1_500_000;
+/// Heartbeats are watched so long after all is done.
+const AFTER_US: u64 = 500_000;
+
+/// A fact worth a line while the demo runs.
+pub type Tell<'a> = &'a mut dyn FnMut(u64, &str);
+
+/// Runs the demo; `request` overrides the drawn fault. Facts are told as they are seen.
+///
+/// # Errors
+/// If the setup is no good, a tool of the host is missing, or the guest does not come so far that
+/// there is something to report.
+pub fn run(setup: &Setup, request: Option<Injection>, tell: Tell<'_>) -> Result<Report, Error> {
+    if setup.cells < 2 {
+        return Err(Error::Input("the demo needs at least 2 cells: one dies".into()));
+    }
+    let tasks = verify::tasks(&setup.images.rootfs)?;
+    let mut lab = Lab::new(setup)?;
+    let cells = setup.cells;
+    for cell in 0..cells {
+        let node = lab.node_of(cell);
+        lab.expect(node, "# ", BOOT_LIMIT_US)?;
+        lab.type_text(node, "sh /demo/heartbeat.sh &\n")?;
+    }
+    for cell in 0..cells {
+        let node = lab.node_of(cell);
+        lab.expect(node, "heartbeat pid", BOOT_LIMIT_US)?;
+    }
+    tell(lab.now_us(), &format!("{cells} cells are up; {} tasks begin", tasks.len()));
+    let mut watch = Watch::new(cells, tasks.len());
+    for cell in 0..cells {
+        let share: Vec<usize> = (0..tasks.len()).filter(|task| task % cells == cell).collect();
+        deal(&mut lab, &mut watch, cell, &share)?;
+    }
+    let fault = lab.inject(&drawn(setup, &lab, request))?;
+    let struck = fault.node.unwrap_or(0);
+    let victim = hive_platform::cell_of_node(struck, setup.config.nodes, cells);
+    let end = lab.now_us() + JOB_LIMIT_US;
+    let mut told = false;
+    let mut lost: Option<Vec<usize>> = None;
+    loop {
+        let progress = lab.step();
+        watch.look(&mut lab, tell);
+        if !told && let Some(injection) = lab.machine().injections().first() {
+            told = true;
+            let us = cycles_to_us(injection.cycle, setup.config.clock_hz);
+            tell(us, &format!("FAULT: {} strikes cell {victim}", fault.kind.name()));
+        }
+        if lost.is_none() && watch.all_resumed(victim) {
+            let share = watch.tasks_of(victim);
+            let text = format!("{} tasks were lost with cell {victim}: run again", share.len());
+            tell(lab.now_us(), &text);
+            let survivors: Vec<usize> = (0..cells).filter(|cell| *cell != victim).collect();
+            for (i, cell) in survivors.iter().enumerate() {
+                let part: Vec<usize> =
+                    share.iter().copied().skip(i).step_by(survivors.len()).collect();
+                deal(&mut lab, &mut watch, *cell, &part)?;
+            }
+            lost = Some(share);
+        }
+        let done = lost.is_some() && watch.all_finished(victim);
+        if done || progress != Progress::Running || lab.now_us() >= end {
+            break;
+        }
+    }
+    let end = lab.now_us() + AFTER_US;
+    while lab.now_us() < end && lab.step() == Progress::Running {
+        watch.look(&mut lab, tell);
+    }
+    tell(lab.now_us(), "reading the survivors' disks");
+    let outcome = verify::outputs(&lab, &tasks, victim)?;
+    Ok(Report::new(setup, &lab, &watch, fault, victim, lost, tasks.len(), outcome))
+}
+
+/// What the request leaves open, drawn from the seed: which cell, when after now, and which fault.
+fn drawn(setup: &Setup, lab: &Lab, request: Option<Injection>) -> Injection {
+    let mut random = Random::new(setup.config.seed, Stream::Scenario, 1 << 16);
+    let node = random.below(setup.config.nodes as u64) as usize;
+    let after_us = STRIKE_US.start + random.below(STRIKE_US.end - STRIKE_US.start);
+    let cycle = lab.machine().cycle() + setup.config.cycles(after_us) + random.below(1000);
+    let request = request.unwrap_or(Injection { kind: Kind::NodeFailure, node: None, at: None });
+    Injection {
+        kind: request.kind,
+        node: request.node.or(Some(node)),
+        at: request.at.or(Some(When::Cycle(cycle))),
+    }
+}
+
+/// Types the driver with these tasks at the cell's console.
+fn deal(lab: &mut Lab, watch: &mut Watch, cell: usize, tasks: &[usize]) -> Result<(), Error> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    watch.dealt(cell, tasks);
+    let numbers: Vec<String> = tasks.iter().map(|task| (task + 1).to_string()).collect();
+    let node = lab.node_of(cell);
+    lab.type_text(node, &format!("sh /demo/driver.sh {}\n", numbers.join(" ")))
+}
+
+fn cycles_to_us(cycles: u64, clock_hz: u64) -> u64 {
+    (u128::from(cycles) * 1_000_000 / u128::from(clock_hz)) as u64
+}
+
+/// The mode of the struck node's first hart as a word.
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Idle => "idle",
+        Mode::User => "user",
+        Mode::Kernel => "kernel",
+        Mode::Firmware => "firmware",
+        Mode::Stopped => "stopped",
+    }
+}
+
+/// All cells but the victim.
+fn survivors(cells: usize, victim: usize) -> CellSet {
+    CellSet::first(cells).minus(CellSet::only(CellId::of(victim)))
+}
