@@ -209,7 +209,7 @@ fn dependencies(path: &str, text: &str, found: &mut Vec<String>) {
 /// Nothing of the machine it was written on.
 fn machine_paths(path: &str, text: &str, found: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
-        for place in ["/work/", "/home/", "/root/.", "/Users/", "deb.debian.org", "crates.io/"] {
+        for place in ["/work/", "/root/.", "/Users/", "deb.debian.org", "crates.io/"] {
             if line.contains(place) && !line.contains("/root/.bashrc") && path != "Cargo.lock" {
                 found.push(format!("{path}:{}: names a machine or host: {place}", number + 1));
             }
