@@ -261,7 +261,7 @@ impl Vnode for PipeVnode {
     }
     /// Through /proc/PID/fd/N: one more end of the same pipe.
     fn open(&self, open_flags: u32) -> Result<Option<Arc<dyn FileOps>>> {
-        Ok(Some(open_end(&self.pipe, open_flags)?))
+        Ok(Some(open_end(&self.pipe, open_flags, false)?))
     }
 }
 
@@ -284,10 +284,11 @@ pub fn open_fifo(id: VnodeId, flags: u32) -> Result<Arc<dyn FileOps>> {
             }
         }
     };
-    open_end(&pipe, flags)
+    open_end(&pipe, flags, true)
 }
 
-fn open_end(pipe: &Arc<Pipe>, flags: u32) -> Result<Arc<dyn FileOps>> {
+/// An end as the flags ask; with `wait`, the other side is waited for.
+fn open_end(pipe: &Arc<Pipe>, flags: u32, wait: bool) -> Result<Arc<dyn FileOps>> {
     let (reads, writes) = match flags & O_ACCMODE {
         O_RDONLY => (true, false),
         O_WRONLY => (false, true),
@@ -300,11 +301,11 @@ fn open_end(pipe: &Arc<Pipe>, flags: u32) -> Result<Arc<dyn FileOps>> {
         let others = if reads { state.writers } else { state.readers };
         (others, state.opened[reads as usize])
     };
-    if writes && !reads && others == 0 && nonblock {
+    if wait && writes && !reads && others == 0 && nonblock {
         return Err(Errno::ENXIO);
     }
     let end = pipe.end(reads, writes);
-    if others == 0 && !nonblock && reads != writes {
+    if wait && others == 0 && !nonblock && reads != writes {
         pipe.head.wait(|| (pipe.state.lock().opened[reads as usize] != seen).then_some(()))?;
     }
     Ok(end)

@@ -197,6 +197,8 @@ fn links_lead_to_open_files_without_names() {
     assert_eq!(at.readlink(b"/proc/self/cwd").unwrap(), b"/");
     let (r, wr) = PipeFs::new(FsId::new(0, 9)).pipe(0);
     wr.write(&mut SliceSource::new(b"through")).unwrap();
+    // Its writer is gone before the reader comes: unlike a fifo, a pipe does not wait for one.
+    drop(wr);
     let file = at.open(b"/file", O_RDWR | O_CREAT, 0o600).unwrap();
     *w.kernel.files.lock().unwrap() = alloc::vec![(0, r), (63, file)];
     // What bash's process substitution does.

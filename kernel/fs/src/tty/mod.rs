@@ -5,6 +5,8 @@
 
 pub mod discipline;
 pub mod termios;
+#[cfg(test)]
+mod tests;
 
 use self::discipline::{Discipline, Effects};
 use self::termios::{TERMIOS_SIZE, Termios, cc, lflag};
