@@ -92,6 +92,11 @@ impl KernelContext {
         })
     }
 
+    /// True while a hart runs it or has not yet left its stack.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load()
+    }
+
     /// The context of the code that calls this: a hart's first, which becomes its idle thread.
     pub fn idle() -> KernelContext {
         KernelContext { sp: UnsafeCell::new(0), busy: AtomicBool::new(true), _stack: None }

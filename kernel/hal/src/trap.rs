@@ -35,7 +35,7 @@ const _: () = assert!(FRAME.is_multiple_of(16) && offset_of!(KernelFrame, x) == 
 global_asm!(
     r#"
     .macro ALL_BUT_SP_A0 op, base
-    .irp n, 1,5,6,7,8,9,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    .irp n, 1,3,5,6,7,8,9,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
     \op x\n, (\n * 8)(\base)
     .endr
     .endm

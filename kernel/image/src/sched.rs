@@ -307,9 +307,20 @@ fn enqueue(thread: Arc<Thread>) {
 }
 
 /// Takes the next thread to run, from this hart's queue or another's.
+///
+/// A thread that another hart is still leaving goes back: waiting for it here could wait for a
+/// hart that waits for the thread that we are leaving. The idle thread, whose turn comes then, is
+/// nobody else's.
 fn pick() -> Option<Arc<Thread>> {
     let (me, harts) = (hart::index(), hart::count());
-    (0..harts).find_map(|i| QUEUES[(me + i) % harts].lock().pop_front())
+    let found = (0..harts).find_map(|i| QUEUES[(me + i) % harts].lock().pop_front())?;
+    let current = HERE.with(|h| h.current.borrow().clone());
+    let own = current.is_some_and(|c| Arc::ptr_eq(&c, &found));
+    if !own && found.context.is_busy() {
+        QUEUES[me].lock().push_back(found);
+        return None;
+    }
+    Some(found)
 }
 
 /// Leaves the running thread, which is parked, dead or in a queue. Interrupts off at depth 1.
