@@ -165,6 +165,26 @@ pub fn load_first(thread: &Thread, path: &[u8]) -> Result<Entry> {
     Ok(entry)
 }
 
+/// Gives a guest process, which does not run yet, its program.
+pub fn load_guest(
+    thread: &Thread,
+    path: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Entry> {
+    let process = &thread.process;
+    let loaded = load(process, Request { path, arguments, environment })?;
+    let entry = loaded.entry;
+    *process.space.lock() = Some(loaded.space.clone());
+    rename(process, loaded);
+    Ok(entry)
+}
+
+/// Whether `path` leads `process` to something executable.
+pub fn find(process: &Process, path: &[u8]) -> Result<()> {
+    open(process, path).map(drop)
+}
+
 /// Notes what `process` runs from now on.
 fn rename(process: &Process, loaded: Loaded) {
     let mut name = loaded.name;

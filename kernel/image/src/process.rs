@@ -178,6 +178,8 @@ pub struct Process {
     pub loan: SpinLock<Option<Arc<Loan>>>,
     /// Nice value, -20..=19; kept, not acted on.
     pub nice: SpinLock<i32>,
+    /// The cell it came from, if it is a guest here ([`crate::cell::process`]).
+    pub home: Once<CellId>,
     /// alarm(2): when SIGALRM comes, ns since boot, and the interval after it; 0: never.
     pub alarm: SpinLock<(u64, u64)>,
 }
@@ -262,6 +264,7 @@ impl Process {
             exit_signal,
             loan: field(None),
             nice: field(0),
+            home: Once::new(),
             alarm: field((0, 0)),
         }
     }
@@ -333,6 +336,22 @@ impl Process {
             child.add_leader(ThreadSignals { mask: own.0, alt: own.1, ..Default::default() });
         thread.affinity.store(parent.affinity.load());
         Ok(thread)
+    }
+
+    /// The process `pid` of cell `home`, to run its program here; not in the tree yet.
+    pub fn guest(
+        pid: Pid,
+        home: CellId,
+        context: FsContext,
+        files: Arc<FdTable>,
+        creds: Credentials,
+        signals: ThreadSignals,
+    ) -> Arc<Thread> {
+        let process = Arc::new(Process::new(pid, signal::SIGCHLD, context));
+        let _ = process.home.set(home);
+        *process.files.lock() = Some(files);
+        *process.credentials.lock() = Arc::new(creds);
+        process.add_leader(signals)
     }
 
     /// Address space.
@@ -508,6 +527,9 @@ pub fn post_group(group: Pid, info: SigInfo) -> Result<()> {
 
 /// SIGCHLD and a wake-up for the parent of `child`, which has become `status`.
 fn tell_parent(tree: &Tree<Arc<Process>>, child: &Arc<Process>, status: Status) {
+    if let Some(home) = child.home.get() {
+        crate::cell::process::report(child, *home, status);
+    }
     let Ok(parent) = tree.parent(child.pid).and_then(|pid| tree.get(pid)) else { return };
     let (code, value) = match status {
         Status::Exited(code) => (si::CLD_EXITED, code as i32),

@@ -210,6 +210,23 @@ impl<P: Clone> Tree<P> {
         Ok(())
     }
 
+    /// The reaper adopts `pid`, a process of another cell that runs here, with its own group and
+    /// session.
+    pub fn adopt(&mut self, pid: Pid, process: P, group: Pid, session: Pid) -> Result<()> {
+        if self.contains(pid) {
+            return Err(Errno::EEXIST);
+        }
+        self.fork(self.reaper, pid, process)?;
+        let node = self.node_mut(pid)?;
+        (node.group, node.session, node.has_execed) = (group, session, true);
+        Ok(())
+    }
+
+    /// Whether `pid` has children, zombies included.
+    pub fn has_children(&self, pid: Pid) -> bool {
+        self.node(pid).is_ok_and(|node| !node.children.is_empty())
+    }
+
     /// Takes back a [`Tree::fork`] whose child never ran.
     pub fn unfork(&mut self, pid: Pid) {
         if let Some(node) = self.nodes.remove(&pid)

@@ -13,13 +13,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hive_fs::name::Mount;
 use hive_fs::vnode::Registry;
-use hive_fs::{FileSystem, Result, VnodeRef};
+use hive_fs::{FileSystem, OpenFile, Result, VnodeRef};
 use hive_protocol::rpc::Op;
 use hive_protocol::{CellId, CellSet};
 use hive_remote::file::RemoteFiles;
 use hive_remote::fs::RemoteFs;
 use hive_remote::server::Host;
-use hive_remote::wire::{self, Caller, Ready, Tree};
+use hive_remote::wire::{self, Caller, Ready, Travelling, Tree};
 use hive_remote::{Peer, Server};
 use hive_sync::{Lazy, Once, SpinLock};
 
@@ -97,6 +97,27 @@ pub fn offer(fs: &Arc<dyn FileSystem>, tree: Tree, root: VnodeRef) {
         Tree::Tmp => &TMP_TREE,
     };
     let _ = slot.set(root);
+}
+
+/// Makes `file` known to `host`, to which a process moves.
+pub(super) fn export(host: CellId, file: &Arc<OpenFile>) -> Result<Travelling> {
+    REMOTE.dup_for(file, host).unwrap_or_else(|| SERVER.export(host, file))
+}
+
+/// Takes back what [`export`] made for `host`, where that was a file of ours.
+pub(super) fn withdraw<'a>(host: CellId, files: impl Iterator<Item = &'a Travelling>) {
+    for file in files.filter(|file| usize::from(file.home) == id().index()) {
+        SERVER.withdraw(host, file.handle);
+    }
+}
+
+/// The open file that came with a process.
+pub(super) fn import(file: &Travelling) -> Result<Arc<OpenFile>> {
+    if usize::from(file.home) == id().index() {
+        SERVER.import_own(file.handle)
+    } else {
+        REMOTE.import(file)
+    }
 }
 
 /// Begins to answer the others. Before this cell says that it is up.

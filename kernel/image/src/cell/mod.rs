@@ -5,6 +5,7 @@
 pub mod files;
 mod member;
 mod peers;
+pub mod process;
 mod recover;
 pub mod rpc;
 
@@ -75,6 +76,7 @@ pub fn join() {
     if place().cells > 1 {
         rpc::start();
         files::start();
+        process::start();
     }
     let incarnation = Incarnation(0);
     let words = [

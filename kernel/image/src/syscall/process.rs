@@ -8,7 +8,7 @@ use super::{Answer, Call, Stop};
 use crate::process::{self, Loan, Process, TREE, Usage};
 use crate::signal::{Detail, SIGCHLD, SIGNALS, SigInfo, si};
 use crate::tree::{Events, Pid, Status, Whom};
-use crate::{exec, user};
+use crate::{cell, exec, user};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hive_fs::errno::Errno;
@@ -101,6 +101,10 @@ pub fn execve(call: &mut Call<'_>) -> Answer {
     let path = call.path(call.args[0])?;
     let arguments = exec::read_strings(call, call.args[1])?;
     let environment = exec::read_strings(call, call.args[2])?;
+    let moved = cell::process::run_elsewhere(call.thread, &path, &arguments, &environment);
+    if let Some(status) = moved {
+        return Err(Stop::Exit(status));
+    }
     exec::execve(call.thread, call.user, &path, arguments, environment)?;
     Err(Stop::Registers)
 }

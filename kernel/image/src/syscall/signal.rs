@@ -56,8 +56,11 @@ pub fn kill(call: &mut Call<'_>) -> Answer {
     let (pid, signo) = (call.int(0), signo(call.int(1))?);
     let info = from_caller(call, signo, si::USER);
     if pid > 0 {
-        let target = TREE.lock().get(pid)?;
-        send(call, &target, info)?;
+        let target = TREE.lock().get(pid);
+        match target {
+            Ok(target) => send(call, &target, info)?,
+            Err(_) => crate::cell::process::signal(pid, signo)?,
+        }
         return Ok(0);
     }
     let own = call.process().pid;
