@@ -274,7 +274,14 @@ impl Lab {
             Kind::Panic => Fault::HardwareError { hart },
             Kind::WildWrites => Fault::WildWrites { node },
         };
-        let cycle = self.machine.inject(fault, fault::When::At(at))?;
+        let cycle = match request.kind {
+            // In user mode a hardware error is the process' death, not the kernel's.
+            Kind::Panic => {
+                let when = fault::When::InMode { hart, mode: fault::Mode::Kernel, after: at };
+                self.machine.inject(fault, when)?.max(at)
+            }
+            _ => self.machine.inject(fault, fault::When::At(at))?,
+        };
         let fault =
             Injection { kind: request.kind, node: Some(node), at: Some(When::Cycle(cycle)) };
         self.faults.push(fault);

@@ -26,7 +26,9 @@ use watch::Watch;
 /// Boot, until every console has its shell.
 const BOOT_LIMIT_US: u64 = 60_000_000;
 /// The job, with everything that has to be done again.
-const JOB_LIMIT_US: u64 = 240_000_000;
+const JOB_LIMIT_US: u64 = 60_000_000;
+/// Survivors that have not recovered so long after the fault never will.
+const RECOVERY_LIMIT_US: u64 = 5_000_000;
 /// The fault strikes so long after the job has begun.
 const STRIKE_US: std::ops::Range<u64> = 50_000..1_500_000;
 /// Heartbeats are watched so long after all is done.
@@ -88,7 +90,12 @@ pub fn run(setup: &Setup, request: Option<Injection>, tell: Tell<'_>) -> Result<
             }
             lost = Some(share);
         }
-        let done = lost.is_some() && watch.all_finished(victim);
+        let hopeless = lost.is_none()
+            && lab.machine().injections().first().is_some_and(|injection| {
+                let us = cycles_to_us(injection.cycle, setup.config.clock_hz);
+                lab.now_us() > us + RECOVERY_LIMIT_US
+            });
+        let done = hopeless || lost.is_some() && watch.all_finished(victim);
         if done || progress != Progress::Running || lab.now_us() >= end {
             break;
         }
