@@ -18,7 +18,8 @@ pub trait ByteSink {
     /// Takes bytes of a cached page, `len <= left()`; answers how many, 0 for `EFAULT`. A sink
     /// of user memory does better than this detour over a small buffer.
     fn put_frame(&mut self, mem: &dyn PhysMem, frame: Frame, offset: usize, len: usize) -> usize {
-        let mut buf = [0; BOUNCE];
+        let mut bounce = Bounce::new();
+        let buf = bounce.aligned_as(offset);
         let mut done = 0;
         while done < len {
             let part = &mut buf[..BOUNCE.min(len - done)];
@@ -40,7 +41,8 @@ pub trait ByteSource {
     fn get(&mut self, buf: &mut [u8]) -> Result<usize>;
     /// Fills bytes of a cached page, `len <= left()`; otherwise as [`ByteSink::put_frame`].
     fn get_frame(&mut self, mem: &dyn PhysMem, frame: Frame, offset: usize, len: usize) -> usize {
-        let mut buf = [0; BOUNCE];
+        let mut bounce = Bounce::new();
+        let buf = bounce.aligned_as(offset);
         let mut done = 0;
         while done < len {
             let part = &mut buf[..BOUNCE.min(len - done)];
@@ -58,6 +60,20 @@ pub trait ByteSource {
 
 /// Bytes on the kernel's stack for a copy between a page and a sink without direct access.
 const BOUNCE: usize = 256;
+
+/// The buffer of such a copy. It starts at the same place in a word as the bytes in the page, so
+/// that all copies go by words if the user's buffer does too.
+#[repr(align(8))]
+struct Bounce([u8; BOUNCE + 8]);
+
+impl Bounce {
+    fn new() -> Bounce {
+        Bounce([0; BOUNCE + 8])
+    }
+    fn aligned_as(&mut self, offset: usize) -> &mut [u8] {
+        &mut self.0[offset % 8..][..BOUNCE]
+    }
+}
 
 /// A sink as the page cache wants it.
 pub struct PageSink<'a>(pub &'a mut dyn ByteSink);
