@@ -174,6 +174,31 @@ pub fn copy_to_user(dst: u64, src: &[u8]) -> Result<(), UserFault> {
     all_or(unsafe { hal_copy_user(to, src.as_ptr(), src.len()) }, UserFault)
 }
 
+/// Copies to user memory from a frame, through the direct map.
+///
+/// # Safety
+/// `src` and the `len` bytes behind it lie in one frame of DRAM that stays what it is during the
+/// call. Its bytes may change meanwhile: a user program may have it mapped.
+pub unsafe fn copy_frame_to_user(dst: u64, src: Pa, len: usize) -> Result<(), UserFault> {
+    user_range(dst, len)?;
+    hive_sync::hart::assert_may_sleep();
+    let to = core::ptr::with_exposed_provenance_mut(dst as usize);
+    // SAFETY: the caller vouches for `src`; the destination is below USER_END and may fault.
+    all_or(unsafe { hal_copy_user(to, memory::direct(src), len) }, UserFault)
+}
+
+/// Copies from user memory to a frame, through the direct map.
+///
+/// # Safety
+/// As [`copy_frame_to_user`], and the kernel holds no reference to those bytes.
+pub unsafe fn copy_frame_from_user(dst: Pa, src: u64, len: usize) -> Result<(), UserFault> {
+    user_range(src, len)?;
+    hive_sync::hart::assert_may_sleep();
+    let from = core::ptr::with_exposed_provenance(src as usize);
+    // SAFETY: the caller vouches for `dst`; the source is below USER_END and may fault.
+    all_or(unsafe { hal_copy_user(memory::direct(dst), from, len) }, UserFault)
+}
+
 /// Clears user memory.
 pub fn zero_user(dst: u64, len: usize) -> Result<(), UserFault> {
     user_range(dst, len)?;

@@ -13,6 +13,7 @@ use core::ptr;
 use hive_fs::block::{BlockDevice, Segment};
 use hive_fs::errno::{Errno, Result};
 use hive_hal::memory::{self, FrameSource, Pa};
+use hive_hal::uaccess;
 use hive_hal::virtio_blk::{Disk, Op, PIECES};
 use hive_sync::Once;
 use hive_vm::{CellNumber, Frame, Memory, PAGE_SIZE, PhysMem, Use};
@@ -55,6 +56,22 @@ impl PhysMem for DirectMap {
             }
         }
     }
+}
+
+/// Copies bytes of a cached page, to which the caller holds a reference, to user memory.
+pub fn to_user(frame: Frame, offset: usize, at: u64, len: usize) -> Result<()> {
+    assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset, "a copy leaves its frame");
+    // SAFETY: see the module; the length was checked, and the caller's reference keeps the frame.
+    unsafe { uaccess::copy_frame_to_user(at, Pa(frame.address() + offset as u64), len) }
+        .map_err(|_| Errno::EFAULT)
+}
+
+/// Copies user memory to bytes of a cached page, to which the caller holds a reference.
+pub fn from_user(frame: Frame, offset: usize, at: u64, len: usize) -> Result<()> {
+    assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset, "a copy leaves its frame");
+    // SAFETY: as above; the kernel has no references into pages, only copies.
+    unsafe { uaccess::copy_frame_from_user(Pa(frame.address() + offset as u64), at, len) }
+        .map_err(|_| Errno::EFAULT)
 }
 
 static MEMORY: Once<Arc<Memory>> = Once::new();

@@ -16,6 +16,7 @@ pub mod signal;
 pub mod table;
 pub mod time;
 
+use crate::frames;
 use crate::process::{Process, Thread};
 use crate::tree::Status;
 use alloc::sync::Arc;
@@ -27,6 +28,7 @@ use hive_fs::io::{ByteSink, ByteSource, UserArg};
 use hive_hal::uaccess;
 use hive_hal::user::UserContext;
 use hive_sync::AtomicU64;
+use hive_vm::{Frame, PhysMem};
 
 /// Why a call does not put a value into `a0`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,9 +212,37 @@ fn to_page_end(address: u64) -> usize {
     4096 - (address % 4096) as usize
 }
 
+/// Moves `len` bytes of a page by `copy(offset in the page, user address, bytes)`, user page by
+/// user page; answers how many went. `at` and `left` follow.
+fn by_user_page(
+    at: &mut u64,
+    left: &mut usize,
+    offset: usize,
+    len: usize,
+    copy: impl Fn(usize, u64, usize) -> Result<(), Errno>,
+) -> usize {
+    let want = len.min(*left);
+    let mut done = 0;
+    while done < want {
+        let n = (want - done).min(to_page_end(*at));
+        if copy(offset + done, *at, n).is_err() {
+            break;
+        }
+        *at += n as u64;
+        *left -= n;
+        done += n;
+    }
+    done
+}
+
 impl ByteSink for UserSink {
     fn left(&self) -> usize {
         self.left
+    }
+    fn put_frame(&mut self, _: &dyn PhysMem, frame: Frame, offset: usize, len: usize) -> usize {
+        by_user_page(&mut self.at, &mut self.left, offset, len, |offset, at, n| {
+            frames::to_user(frame, offset, at, n)
+        })
     }
     fn put(&mut self, data: &[u8]) -> Result<usize, Errno> {
         let want = data.len().min(self.left);
@@ -236,6 +266,11 @@ impl ByteSink for UserSink {
 impl ByteSource for UserSource {
     fn left(&self) -> usize {
         self.left
+    }
+    fn get_frame(&mut self, _: &dyn PhysMem, frame: Frame, offset: usize, len: usize) -> usize {
+        by_user_page(&mut self.at, &mut self.left, offset, len, |offset, at, n| {
+            frames::from_user(frame, offset, at, n)
+        })
     }
     fn get(&mut self, buf: &mut [u8]) -> Result<usize, Errno> {
         let want = buf.len().min(self.left);
@@ -303,6 +338,16 @@ impl VectorSink {
     pub fn new(vectors: Vec<IoVec>) -> VectorSink {
         VectorSink { vectors, next: 0, now: UserSink::new(0, 0) }
     }
+
+    /// Goes on to the next buffer that is not full; false if there is none.
+    fn advance(&mut self) -> bool {
+        while self.now.left == 0 {
+            let Some(v) = self.vectors.get(self.next) else { return false };
+            self.now = UserSink::new(v.base, v.len);
+            self.next += 1;
+        }
+        true
+    }
 }
 
 impl ByteSink for VectorSink {
@@ -310,15 +355,19 @@ impl ByteSink for VectorSink {
         let later = self.vectors.iter().skip(self.next).map(|v| v.len);
         self.now.left + later.sum::<usize>()
     }
+    fn put_frame(&mut self, mem: &dyn PhysMem, frame: Frame, offset: usize, len: usize) -> usize {
+        let mut done = 0;
+        while done < len && self.advance() {
+            match self.now.put_frame(mem, frame, offset + done, len - done) {
+                0 => break,
+                n => done += n,
+            }
+        }
+        done
+    }
     fn put(&mut self, data: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
-        while done < data.len() {
-            if self.now.left == 0 {
-                let Some(v) = self.vectors.get(self.next) else { break };
-                self.now = UserSink::new(v.base, v.len);
-                self.next += 1;
-                continue;
-            }
+        while done < data.len() && self.advance() {
             match self.now.put(&data[done..]) {
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
@@ -341,6 +390,16 @@ impl VectorSource {
     pub fn new(vectors: Vec<IoVec>) -> VectorSource {
         VectorSource { vectors, next: 0, now: UserSource::new(0, 0) }
     }
+
+    /// Goes on to the next buffer that is not full; false if there is none.
+    fn advance(&mut self) -> bool {
+        while self.now.left == 0 {
+            let Some(v) = self.vectors.get(self.next) else { return false };
+            self.now = UserSource::new(v.base, v.len);
+            self.next += 1;
+        }
+        true
+    }
 }
 
 impl ByteSource for VectorSource {
@@ -348,15 +407,19 @@ impl ByteSource for VectorSource {
         let later = self.vectors.iter().skip(self.next).map(|v| v.len);
         self.now.left + later.sum::<usize>()
     }
+    fn get_frame(&mut self, mem: &dyn PhysMem, frame: Frame, offset: usize, len: usize) -> usize {
+        let mut done = 0;
+        while done < len && self.advance() {
+            match self.now.get_frame(mem, frame, offset + done, len - done) {
+                0 => break,
+                n => done += n,
+            }
+        }
+        done
+    }
     fn get(&mut self, buf: &mut [u8]) -> Result<usize, Errno> {
         let mut done = 0;
-        while done < buf.len() {
-            if self.now.left == 0 {
-                let Some(v) = self.vectors.get(self.next) else { break };
-                self.now = UserSource::new(v.base, v.len);
-                self.next += 1;
-                continue;
-            }
+        while done < buf.len() && self.advance() {
             match self.now.get(&mut buf[done..]) {
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
