@@ -4,6 +4,7 @@
 //! for went wrong, 2 the request itself is wrong (one line on stderr says what and how to mend
 //! it); a subcommand that runs a guest's command passes that command's status on.
 
+mod bench;
 mod demo;
 mod failure;
 mod machine;
@@ -26,6 +27,7 @@ enum Command {
     Machine(machine::Args),
     Demo(demo::Args),
     Run(run::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Machine(args) => machine::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

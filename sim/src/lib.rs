@@ -2,12 +2,14 @@
 //! came out.
 //!
 //! Reading order: [`images`] (what a machine starts from), [`console`] (what it shows),
-//! [`inject`] (what is done to it), [`lab`] (the run itself), [`demo`] (the main job).
+//! [`inject`] (what is done to it), [`lab`] (the run itself), [`demo`] (the main job),
+//! [`bench`] (measures).
 //!
 //! Everything here is a function of the run: input enters at cycles that depend on the run alone,
 //! so that a scenario repeats with its seed. Pacing to the clock on the wall is the command
 //! line's business.
 
+pub mod bench;
 pub mod console;
 pub mod demo;
 pub mod images;
