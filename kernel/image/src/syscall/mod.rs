@@ -2,7 +2,7 @@
 //!
 //! [`table`] has one line per call. A handler gets a [`Call`] and returns what `a0` shall be.
 //! Every user address goes through [`Call`]'s readers and writers, which fail with `EFAULT`;
-//! nothing here can be made to panic by a user (checked by `user/nasty`).
+//! nothing here may be made to panic by a user.
 
 pub mod file;
 pub mod futex;
