@@ -20,7 +20,7 @@ use hive_fs::poll::{POLLERR, POLLHUP, POLLNVAL, PollHead, PollTable};
 use hive_fs::vnode::Registry;
 use hive_fs::{Errno, OpenFile, Result, VnodeRef};
 use hive_protocol::{CellId, MAX_CELLS};
-use hive_sync::{SpinLock, rank};
+use hive_sync::{AtomicU64, SpinLock, rank};
 
 /// Most vnodes and most handles that one client may hold: bounds what a mad one can cost.
 pub const HELD_MAX: usize = 1 << 14;
@@ -44,8 +44,9 @@ pub struct Server {
     cell: CellId,
     host: Box<dyn Host>,
     clients: SpinLock<Clients>,
-    /// Told when the set of polled handles changes.
+    /// Told when the set of polled handles changes, and how often it has.
     polled: PollHead,
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -71,7 +72,7 @@ impl Server {
     /// The server of `cell`.
     pub fn new(cell: CellId, host: Box<dyn Host>) -> Server {
         let clients = SpinLock::ranked(rank::FILE, Clients::default());
-        Server { cell, host, clients, polled: PollHead::new() }
+        Server { cell, host, clients, polled: PollHead::new(), changes: AtomicU64::new(0) }
     }
 
     /// Answers one call of `client`. Sleeps for disks only.
@@ -119,14 +120,21 @@ impl Server {
         drop(gone);
     }
 
+    /// How many vnodes `client` holds.
+    pub fn held(&self, client: CellId) -> usize {
+        self.clients.lock().table(client).vnodes.len()
+    }
+
     /// Body of the thread that watches polled handles; never returns unless interrupted.
     pub fn poll_loop(&self) {
         loop {
             let mut ready = Vec::new();
+            let seen = self.changes.load();
             let woken = PollTable::wait(None, |table| {
                 table.register(&self.polled);
                 ready = self.scan(table);
-                ready.len()
+                // A table registers in its first scan only: a new handle needs a new table.
+                ready.len() + (self.changes.load() != seen) as usize
             });
             for (client, handle) in ready {
                 self.host.notify(client, Ready(handle));
@@ -321,6 +329,7 @@ impl Server {
             held.wanted |= wanted;
         }
         drop(clients);
+        self.changes.fetch_add(1);
         self.polled.notify();
     }
 
