@@ -3,6 +3,6 @@
 count=0
 while :; do
 	count=$((count + 1))
-	echo "demo: heartbeat pid $$ count $count"
+	echo "demo: heartbeat pid ${BASHPID:-$$} count $count"
 	sleep 0.1
 done

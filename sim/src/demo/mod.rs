@@ -2,9 +2,10 @@
 //! the work, and the host checks every byte of it (`hive demo`).
 //!
 //! The guest's scripts are in `sim/guest`. This side types at the consoles, strikes one fault, and
-//! watches: it never tells the guest what happened. Tasks are dealt to the cells' consoles; those
-//! of a cell that agreement removed are dealt again to the survivors (their outputs were on its
-//! disk). What a run shows is a function of its setup alone.
+//! watches: it never tells the guest what happened. One driver script, on cell 0, starts every
+//! task; the kernels place them over the cells. The driver runs again what was lost; if its own
+//! cell died, the same script is typed at the lowest survivor's console. What a run shows is a
+//! function of its setup alone.
 //!
 //! Reading order: this file, `watch` (consoles and marks become facts), `verify` (the outputs
 //! beside the host's own), `report`.
@@ -52,7 +53,8 @@ pub fn run(setup: &Setup, request: Option<Injection>, tell: Tell<'_>) -> Result<
     for cell in 0..cells {
         let node = lab.node_of(cell);
         lab.expect(node, "# ", BOOT_LIMIT_US)?;
-        lab.type_text(node, "sh /demo/heartbeat.sh &\n")?;
+        // Read by the console's own shell: no exec, so it is not moved to another cell.
+        lab.type_text(node, ". /demo/heartbeat.sh &\n")?;
     }
     for cell in 0..cells {
         let node = lab.node_of(cell);
@@ -60,16 +62,13 @@ pub fn run(setup: &Setup, request: Option<Injection>, tell: Tell<'_>) -> Result<
     }
     tell(lab.now_us(), &format!("{cells} cells are up; {} tasks begin", tasks.len()));
     let mut watch = Watch::new(cells, tasks.len());
-    for cell in 0..cells {
-        let share: Vec<usize> = (0..tasks.len()).filter(|task| task % cells == cell).collect();
-        deal(&mut lab, &mut watch, cell, &share)?;
-    }
+    drive(&mut lab, &mut watch, 0)?;
     let fault = lab.inject(&drawn(setup, &lab, request))?;
     let struck = fault.node.unwrap_or(0);
     let victim = hive_platform::cell_of_node(struck, setup.config.nodes, cells);
     let end = lab.now_us() + JOB_LIMIT_US;
     let mut told = false;
-    let mut lost: Option<Vec<usize>> = None;
+    let mut recovered = false;
     loop {
         let progress = lab.step();
         watch.look(&mut lab, tell);
@@ -78,24 +77,19 @@ pub fn run(setup: &Setup, request: Option<Injection>, tell: Tell<'_>) -> Result<
             let us = cycles_to_us(injection.cycle, setup.config.clock_hz);
             tell(us, &format!("FAULT: {} strikes cell {victim}", fault.kind.name()));
         }
-        if lost.is_none() && watch.all_resumed(victim) {
-            let share = watch.tasks_of(victim);
-            let text = format!("{} tasks were lost with cell {victim}: run again", share.len());
-            tell(lab.now_us(), &text);
-            let survivors: Vec<usize> = (0..cells).filter(|cell| *cell != victim).collect();
-            for (i, cell) in survivors.iter().enumerate() {
-                let part: Vec<usize> =
-                    share.iter().copied().skip(i).step_by(survivors.len()).collect();
-                deal(&mut lab, &mut watch, *cell, &part)?;
+        if !recovered && watch.all_resumed(victim) {
+            recovered = true;
+            if victim == 0 {
+                tell(lab.now_us(), "the driver's own cell died: typed again at cell 1");
+                drive(&mut lab, &mut watch, 1)?;
             }
-            lost = Some(share);
         }
-        let hopeless = lost.is_none()
+        let hopeless = !recovered
             && lab.machine().injections().first().is_some_and(|injection| {
                 let us = cycles_to_us(injection.cycle, setup.config.clock_hz);
                 lab.now_us() > us + RECOVERY_LIMIT_US
             });
-        let done = hopeless || lost.is_some() && watch.all_finished(victim);
+        let done = hopeless || recovered && watch.all_finished(victim);
         if done || progress != Progress::Running || lab.now_us() >= end {
             break;
         }
@@ -106,7 +100,7 @@ pub fn run(setup: &Setup, request: Option<Injection>, tell: Tell<'_>) -> Result<
     }
     tell(lab.now_us(), "reading the survivors' disks");
     let outcome = verify::outputs(&lab, &tasks, victim)?;
-    Ok(Report::new(setup, &lab, &watch, fault, victim, lost, tasks.len(), outcome))
+    Ok(Report::new(setup, &lab, &watch, fault, victim, tasks.len(), outcome))
 }
 
 /// What the request leaves open, drawn from the seed: which cell, when after now, and which fault.
@@ -123,15 +117,11 @@ fn drawn(setup: &Setup, lab: &Lab, request: Option<Injection>) -> Injection {
     }
 }
 
-/// Types the driver with these tasks at the cell's console.
-fn deal(lab: &mut Lab, watch: &mut Watch, cell: usize, tasks: &[usize]) -> Result<(), Error> {
-    if tasks.is_empty() {
-        return Ok(());
-    }
-    watch.dealt(cell, tasks);
-    let numbers: Vec<String> = tasks.iter().map(|task| (task + 1).to_string()).collect();
+/// Types the driver at the cell's console.
+fn drive(lab: &mut Lab, watch: &mut Watch, cell: usize) -> Result<(), Error> {
+    watch.driven(cell);
     let node = lab.node_of(cell);
-    lab.type_text(node, &format!("sh /demo/driver.sh {}\n", numbers.join(" ")))
+    lab.type_text(node, "(. /demo/driver.sh)\n")
 }
 
 fn cycles_to_us(cycles: u64, clock_hz: u64) -> u64 {

@@ -52,9 +52,9 @@ pub struct Report {
 pub struct Tasks {
     /// All.
     pub total: usize,
-    /// Whose output went with the failed cell, or never came.
+    /// That had to be begun again: they ran on the failed cell, or their output was on its disk.
     pub lost: usize,
-    /// Dealt again to survivors.
+    /// How often tasks were begun again.
     pub rerun: usize,
 }
 
@@ -108,7 +108,6 @@ impl Report {
         watch: &Watch,
         fault: Injection,
         victim: usize,
-        lost: Option<Vec<usize>>,
         total: usize,
         outcome: Outcome,
     ) -> Report {
@@ -145,14 +144,14 @@ impl Report {
         let struck_hart = fault.node.unwrap_or(0) * per_node;
         let struck_in = injection.and_then(|i| i.modes.get(struck_hart)).map(|m| mode_name(*m));
         let hashes = &setup.images.hashes;
-        let lost_count = lost.as_ref().map_or(0, Vec::len);
+        let (lost, rerun) = watch.reruns();
         Report {
             seed: setup.config.seed,
             cells: setup.cells,
             failed_cell: victim,
             fault: fault.to_string(),
             struck_in: struck_in.unwrap_or("nothing").into(),
-            tasks: Tasks { total, lost: lost_count, rerun: lost_count },
+            tasks: Tasks { total, lost, rerun },
             outputs: Outputs { checked: outcome.checked, mismatched: outcome.mismatched.len() },
             detect_ms: times.detect,
             agree_ms: times.agree,

@@ -8,7 +8,7 @@ use crate::lab::Lab;
 use hive_machine::bus::Mark;
 use hive_protocol::CellSet;
 use hive_protocol::event::{Entry, Event};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One heartbeat process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,6 @@ pub struct Heartbeat {
 /// What is known of one cell.
 #[derive(Clone, Debug, Default)]
 struct Cell {
-    dealt: Vec<usize>,
     drivers: usize,
     finished: usize,
     missing: u64,
@@ -42,6 +41,7 @@ pub struct Watch {
     /// Names of tasks that ended with a status other than 0.
     pub failures: Vec<String>,
     ended: BTreeSet<String>,
+    begun: BTreeMap<String, usize>,
     tasks: usize,
 }
 
@@ -53,6 +53,7 @@ impl Watch {
             marks: Vec::new(),
             failures: Vec::new(),
             ended: BTreeSet::new(),
+            begun: BTreeMap::new(),
             tasks,
         }
     }
@@ -86,7 +87,12 @@ impl Watch {
                     old.is_none_or(|h| h.unbroken && h.pid == pid && h.count + 1 == count);
                 self.cells[cell].heartbeat = Some(Heartbeat { pid, count, unbroken });
             }
-            ["start", name, "round", _] => tell(now_us, &format!("cell {cell}: begins {name}")),
+            ["start", name, "round", _] => {
+                let times = self.begun.entry((*name).into()).or_default();
+                *times += 1;
+                let again = if *times > 1 { " again" } else { "" };
+                tell(now_us, &format!("{name} begins{again}"));
+            }
             ["end", name, "status", status] => {
                 if *status == "0" {
                     self.ended.insert((*name).into());
@@ -95,10 +101,7 @@ impl Watch {
                 }
                 let count = self.ended.len();
                 let total = self.tasks;
-                tell(
-                    now_us,
-                    &format!("cell {cell}: ends {name}, status {status} ({count}/{total})"),
-                );
+                tell(now_us, &format!("{name} ends, status {status} ({count}/{total})"));
             }
             ["finished", "missing", missing] => {
                 self.cells[cell].finished += 1;
@@ -108,15 +111,15 @@ impl Watch {
         }
     }
 
-    /// A driver was given these tasks.
-    pub fn dealt(&mut self, cell: usize, tasks: &[usize]) {
+    /// A driver was started.
+    pub fn driven(&mut self, cell: usize) {
         self.cells[cell].drivers += 1;
-        self.cells[cell].dealt.extend(tasks);
     }
 
-    /// Everything that was dealt to `cell`.
-    pub fn tasks_of(&self, cell: usize) -> Vec<usize> {
-        self.cells[cell].dealt.clone()
+    /// Tasks that were begun more than once, and how often beyond the first time.
+    pub fn reruns(&self) -> (usize, usize) {
+        let again = self.begun.values().filter(|times| **times > 1);
+        (again.clone().count(), again.map(|times| times - 1).sum())
     }
 
     /// Every survivor runs user processes again.
