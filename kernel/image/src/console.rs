@@ -76,6 +76,13 @@ pub fn console() -> &'static Arc<Tty> {
     })
 }
 
+/// Lets what was printed reach the wire before the power goes: a hart of another node than the
+/// console's has only handed it over (device pages answer their own node). It sleeps for longer
+/// than the tick at which that node's harts take it.
+pub fn let_out() {
+    hive_sync::sched::sleep_ns(2 * crate::time::TICK_NS);
+}
+
 /// The controlling terminal of `session`.
 pub fn of_session(session: Pid) -> Option<Arc<Tty>> {
     CONTROLLING.lock().get(&session).cloned()

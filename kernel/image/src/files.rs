@@ -58,6 +58,7 @@ pub fn power_off(code: u8) -> ! {
         log!("hive: not everything could be written: {why}");
     }
     log!("hive: power off, code {code}");
+    console::let_out();
     sbi::system_reset(Reset::Exit(code));
     sbi::system_reset(if code == 0 { Reset::Shutdown } else { Reset::Failure });
     panic!("the firmware does not power off")

@@ -27,6 +27,7 @@ pub fn run(machine: &Machine) {
     user_mode();
     disks(machine);
     println!("selftest: all passed");
+    crate::console::let_out();
     sbi::system_reset(sbi::Reset::Shutdown);
 }
 
