@@ -57,6 +57,11 @@ impl Qemu {
     fn expect(&mut self, text: &str) -> String {
         let start = Instant::now();
         loop {
+            // Asked first: what a QEMU that ended had to say may still be on its way here.
+            let dead = self.child.try_wait().expect("our child").is_some();
+            if dead {
+                std::thread::sleep(Duration::from_millis(300));
+            }
             let shown = self.shown.lock().expect("no reader panics").clone();
             let unread = &shown[self.read..];
             if let Some(at) = unread.windows(text.len()).position(|w| w == text.as_bytes()) {
@@ -64,7 +69,6 @@ impl Qemu {
                 self.read += at + text.len();
                 return found;
             }
-            let dead = self.child.try_wait().expect("our child").is_some();
             assert!(
                 !dead && start.elapsed() < LIMIT,
                 "no '{text}' on QEMU's console:\n{}",
