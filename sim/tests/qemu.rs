@@ -92,8 +92,8 @@ impl Drop for Qemu {
     }
 }
 
-// Debt: about one run in six, a hart that OpenSBI says it started never ticks. Until that is found
-// this runs with `./hive test --all` only.
+// Debt: seen in a few of some twenty runs, a hart that OpenSBI says it started never ticks. Until
+// that is found this runs with `./hive test --all` only.
 #[test]
 #[ignore = "long: a known defect, see above"]
 fn long_kernel_self_test_passes_on_qemu() {
